@@ -1,0 +1,28 @@
+"""Neural machine translation that explains itself, for Hugging Face models.
+
+>>> import hf_nmt_interp as hni
+>>> hni.__version__.count(".")
+2
+"""
+
+from importlib import import_module
+from typing import Any
+
+from hf_nmt_interp.version import __version__
+
+# public name -> module that defines it; imported on first use, so that `import hf_nmt_interp` stays light
+_HOME = {
+    "InputError": "errors",
+}
+
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'hf_nmt_interp' has no attribute {name!r}; it has {', '.join(__all__)}")
+    return getattr(import_module(f"hf_nmt_interp.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

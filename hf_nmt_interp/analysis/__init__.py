@@ -1,0 +1,1 @@
+"""Analysis: what attributions, attentions and models say about a whole data set."""

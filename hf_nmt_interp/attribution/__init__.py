@@ -1,0 +1,1 @@
+"""Attribution: which token contributed how much to each step."""

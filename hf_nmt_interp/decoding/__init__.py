@@ -1,0 +1,1 @@
+"""Decoding: translations as ids, force-decoded or caught from `generate()`."""

@@ -1,0 +1,1 @@
+"""Metrics, most of them also `evaluate` modules."""

@@ -1,0 +1,1 @@
+"""Model kinds of this project and where each Hugging Face family keeps its parts."""

@@ -1,0 +1,1 @@
+"""Reports: HTML pages, figures and model cards."""

@@ -1,0 +1,1 @@
+"""Text: tokens, words, parallel corpora, CoNLL-U trees and Pharaoh links."""

@@ -1,0 +1,1 @@
+"""Training: losses as pure functions, a config and a trainer per objective."""
