@@ -1,0 +1,198 @@
+"""Where each Hugging Face sequence-to-sequence family keeps its embeddings, attentions, norms and feed-forward layers."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from hf_nmt_interp.errors import InputError
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Multi-head attention: four projections; `core` is the module that multiplies weights and values."""
+
+    kind: str  # "encoder", "decoder" or "cross"
+    core: nn.Module
+    query: nn.Module
+    key: nn.Module
+    value: nn.Module
+    output: nn.Module
+    head_size: int
+    scale: float
+
+
+@dataclass(frozen=True)
+class FeedForward:
+    """`outer(activation(inner(x)))`, or with a gate `outer(activation(inner(x)) * gate(x))`."""
+
+    inner: nn.Module
+    outer: nn.Module
+    activation: Callable
+    gate: nn.Module | None = None
+
+
+@dataclass(frozen=True)
+class Sublayer:
+    """A branch with its residual addition and its norm, before the branch or after the addition."""
+
+    branch: Attention | FeedForward
+    norm: nn.Module
+    norm_first: bool
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Encoder or decoder: scaled embeddings, an embedding norm maybe, layers of sublayers, a final norm maybe."""
+
+    module: nn.Module
+    embedding: nn.Module
+    scale: float
+    embedding_norm: nn.Module | None
+    layers: list[list[Sublayer]]
+    final_norm: nn.Module | None
+
+    def attentions(self, kind: str) -> list[Attention]:
+        """The attentions of one kind, one a layer."""
+        branches = [sub.branch for layer in self.layers for sub in layer]
+        return [b for b in branches if isinstance(b, Attention) and b.kind == kind]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A translator taken apart; `head` holds what stands between the decoder and the output projection."""
+
+    encoder: Stack
+    decoder: Stack
+    head: list[nn.Module]
+    projection: nn.Module
+    logits_bias: Tensor | None
+
+    def attentions(self, kind: str) -> list[Attention]:
+        """The attentions of a kind: "encoder" or "decoder" (self-attention) or "cross", one a layer."""
+        return (self.encoder if kind == "encoder" else self.decoder).attentions(kind)
+
+
+def parts(model: nn.Module) -> Parts:
+    """Take a translator apart.
+
+    Args:
+        model: Marian, BART, mBART, M2M100/NLLB, T5/mT5, BERT2BERT, or a subclass of these.
+    """
+    for base in type(model).__mro__:
+        if base.__name__ in _BUILDERS:
+            return _BUILDERS[base.__name__](model)
+    raise InputError(
+        f"model: {type(model).__name__} is not a family this library knows; it knows {', '.join(_BUILDERS)} and "
+        "their subclasses. CONTRIBUTING says how to add a family"
+    )
+
+
+def _bart_like(norm_first: bool) -> Callable[[Any], Parts]:
+    def build(model) -> Parts:
+        def sublayers(layer: nn.Module, decoder: bool) -> Iterator[Sublayer]:
+            own = layer.self_attn
+            kind = "decoder" if decoder else "encoder"
+            yield Sublayer(_bart_attention(own, kind), layer.self_attn_layer_norm, norm_first)
+            if decoder:
+                yield Sublayer(_bart_attention(layer.encoder_attn, "cross"), layer.encoder_attn_layer_norm, norm_first)
+            branch = FeedForward(layer.fc1, layer.fc2, layer.activation_fn)
+            yield Sublayer(branch, layer.final_layer_norm, norm_first)
+
+        def stack(module: nn.Module, decoder: bool) -> Stack:
+            return Stack(
+                module=module,
+                embedding=module.embed_tokens,
+                # some families scale inside the embedding module, the others in the stack
+                scale=float(getattr(module, "embed_scale", getattr(module.embed_tokens, "embed_scale", 1.0))),
+                embedding_norm=getattr(module, "layernorm_embedding", None),
+                layers=[list(sublayers(layer, decoder)) for layer in module.layers],
+                final_norm=getattr(module, "layer_norm", None),
+            )
+
+        base = model.model
+        return Parts(
+            encoder=stack(base.encoder, decoder=False),
+            decoder=stack(base.decoder, decoder=True),
+            head=[],
+            projection=model.lm_head,
+            logits_bias=getattr(model, "final_logits_bias", None),
+        )
+
+    return build
+
+
+def _bart_attention(core: Any, kind: str) -> Attention:
+    projections = core.q_proj, core.k_proj, core.v_proj, core.out_proj
+    return Attention(kind, core, *projections, head_size=core.head_dim, scale=core.scaling)
+
+
+def _t5(model: Any) -> Parts:
+    def attention(core: Any, kind: str) -> Attention:
+        return Attention(kind, core, core.q, core.k, core.v, core.o, core.key_value_proj_dim, core.scaling)
+
+    def feed_forward(ffn: Any) -> FeedForward:
+        if hasattr(ffn, "wi_0"):
+            return FeedForward(ffn.wi_0, ffn.wo, ffn.act, gate=ffn.wi_1)
+        return FeedForward(ffn.wi, ffn.wo, ffn.act)
+
+    def sublayers(block: Any, decoder: bool) -> Iterator[Sublayer]:
+        own, *cross, ffn = block.layer
+        yield Sublayer(attention(own.SelfAttention, "decoder" if decoder else "encoder"), own.layer_norm, True)
+        for sub in cross:
+            yield Sublayer(attention(sub.EncDecAttention, "cross"), sub.layer_norm, True)
+        yield Sublayer(feed_forward(ffn.DenseReluDense), ffn.layer_norm, True)
+
+    def stack(module: Any, decoder: bool) -> Stack:
+        layers = [list(sublayers(block, decoder)) for block in module.block]
+        return Stack(module, module.embed_tokens, 1.0, None, layers, module.final_layer_norm)
+
+    return Parts(stack(model.encoder, False), stack(model.decoder, True), [], model.lm_head, None)
+
+
+def _bert2bert(model: Any) -> Parts:
+    def attention(module: Any, kind: str) -> Sublayer:
+        core, out = module.self, module.output
+        projections = core.query, core.key, core.value, out.dense
+        return Sublayer(
+            Attention(kind, core, *projections, core.attention_head_size, core.scaling), out.LayerNorm, False
+        )
+
+    def sublayers(layer: Any, decoder: bool) -> Iterator[Sublayer]:
+        yield attention(layer.attention, "decoder" if decoder else "encoder")
+        if decoder:
+            yield attention(layer.crossattention, "cross")
+        inner, outer = layer.intermediate, layer.output
+        branch = FeedForward(inner.dense, outer.dense, inner.intermediate_act_fn)
+        yield Sublayer(branch, outer.LayerNorm, False)
+
+    def stack(module: Any, decoder: bool) -> Stack:
+        embeddings = module.embeddings
+        layers = [list(sublayers(layer, decoder)) for layer in module.encoder.layer]
+        return Stack(module, embeddings.word_embeddings, 1.0, embeddings.LayerNorm, layers, None)
+
+    encoder, decoder = model.encoder, model.decoder
+    if not (hasattr(encoder, "embeddings") and hasattr(decoder, "bert")):
+        raise InputError(
+            f"model: EncoderDecoderModel of {type(encoder).__name__} and {type(decoder).__name__} is not known; "
+            "BertModel with BertLMHeadModel is"
+        )
+    if getattr(model, "enc_to_dec_proj", None) is not None:
+        raise InputError("model: encoder and decoder of different width (enc_to_dec_proj) are not supported")
+    head = decoder.cls.predictions
+    transform = head.transform
+    return Parts(
+        stack(encoder, False), stack(decoder.bert, True), [transform.dense, transform.LayerNorm], head.decoder, None
+    )
+
+
+_BUILDERS: dict[str, Callable[[Any], Parts]] = {
+    "MarianMTModel": _bart_like(norm_first=False),
+    "BartForConditionalGeneration": _bart_like(norm_first=False),
+    "MBartForConditionalGeneration": _bart_like(norm_first=True),
+    "M2M100ForConditionalGeneration": _bart_like(norm_first=True),
+    "T5ForConditionalGeneration": _t5,
+    "MT5ForConditionalGeneration": _t5,
+    "EncoderDecoderModel": _bert2bert,
+}

@@ -1,0 +1,65 @@
+"""Losses as pure functions of tensors."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+_ROWS = 256  # rows of logits held at a time: 256 x 8,000 floats stay in the cache
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """Sum over rows of the smoothed cross entropy of `hidden @ weight.T + bias`; the gradients are made on the way."""
+
+    @staticmethod
+    def forward(ctx, hidden, weight, bias, labels, smoothing):
+        vocabulary = weight.shape[0]
+        total = hidden.new_zeros(())
+        grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight)
+        for rows in torch.arange(len(hidden)).split(_ROWS):
+            cut = slice(int(rows[0]), int(rows[-1]) + 1)
+            x, gold = hidden[cut], labels[cut, None]
+            z = torch.addmm(bias, x, weight.T)  # [rows, V]
+            log_sum = z.logsumexp(-1, keepdim=True)
+            total += (log_sum - (1 - smoothing) * z.gather(-1, gold) - smoothing * z.mean(-1, keepdim=True)).sum()
+            # d loss / d z = softmax(z) - (1 - smoothing) onehot - smoothing / V
+            z.sub_(log_sum).exp_().sub_(smoothing / vocabulary)
+            z.scatter_add_(-1, gold, torch.full_like(gold, smoothing - 1, dtype=z.dtype))
+            torch.mm(z, weight, out=grad_hidden[cut])
+            grad_weight.addmm_(z.T, x)
+        ctx.save_for_backward(grad_hidden, grad_weight)
+        return total
+
+    @staticmethod
+    def backward(ctx, grad):
+        grad_hidden, grad_weight = ctx.saved_tensors
+        return grad_hidden * grad, grad_weight * grad, None, None, None
+
+
+def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Sum over labelled positions of the cross entropy with uniform label smoothing (Vaswani et al. 2017).
+
+    Args:
+        logits: [..., V].
+        labels: [...], -100 is ignored.
+        smoothing: mass spread evenly over the vocabulary.
+
+    >>> label_smoothed_cross_entropy(torch.zeros(1, 2, 4), torch.tensor([[3, -100]]), 0.1).exp().round().item()
+    4.0
+    """
+    return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), label_smoothing=smoothing, reduction="sum")
+
+
+def linear_cross_entropy(
+    hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, smoothing: float = 0.0
+) -> Tensor:
+    """`label_smoothed_cross_entropy(hidden @ weight.T + bias, labels)` without ever holding all logits.
+
+    Args:
+        hidden: [..., d] decoder states.
+        weight: [V, d] output projection.
+        bias: [V] constant (gets no gradient), as Marian's `final_logits_bias`.
+        labels: [...], -100 is ignored.
+        smoothing: mass spread evenly over the vocabulary.
+    """
+    kept = labels.flatten() != -100
+    return _LinearCrossEntropy.apply(hidden.flatten(0, -2)[kept], weight, bias, labels.flatten()[kept], smoothing)

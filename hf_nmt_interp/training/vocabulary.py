@@ -1,0 +1,62 @@
+"""SentencePiece vocabularies in the form `MarianTokenizer` reads."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from shutil import copyfile
+
+from transformers import MarianTokenizer
+
+from hf_nmt_interp.errors import InputError
+
+
+def train_marian_tokenizer(
+    sentences: Iterable[str],
+    folder: str | Path,
+    vocab_size: int = 8000,
+    source_lang: str = "en",
+    target_lang: str = "de",
+    max_length: int = 256,
+) -> MarianTokenizer:
+    """Train one SentencePiece model for both languages and save it in `folder` as a `MarianTokenizer`.
+
+    Args:
+        sentences: text of both languages.
+        folder: gets source.spm, target.spm (the same model), vocab.json and tokenizer_config.json.
+        vocab_size: number of ids, with `</s>`, `<unk>` and `<pad>`.
+    """
+    from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    model = folder / "source.spm"
+    with model.open("wb") as writer:
+        try:
+            SentencePieceTrainer.train(
+                sentence_iterator=iter(sentences),
+                model_writer=writer,
+                vocab_size=vocab_size - 2,  # </s> and <pad> are ours
+                character_coverage=1.0,
+                bos_id=-1,
+                eos_id=-1,
+                unk_id=0,
+                minloglevel=2,
+            )
+        except RuntimeError as error:
+            model.unlink()
+            raise InputError(f"vocab_size: {vocab_size} does not fit the training text ({error})") from error
+    copyfile(model, folder / "target.spm")
+    spm = SentencePieceProcessor(model_file=str(model))
+    pieces = ["</s>", "<unk>", *(spm.id_to_piece(i) for i in range(1, spm.get_piece_size())), "<pad>"]
+    vocab = {piece: i for i, piece in enumerate(pieces)}
+    (folder / "vocab.json").write_text(json.dumps(vocab, ensure_ascii=False, indent=0), encoding="utf-8")
+    tokenizer = MarianTokenizer(
+        str(model),
+        str(folder / "target.spm"),
+        str(folder / "vocab.json"),
+        source_lang=source_lang,
+        target_lang=target_lang,
+        model_max_length=max_length,
+    )
+    tokenizer.save_pretrained(folder)
+    return tokenizer
