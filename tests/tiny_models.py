@@ -90,7 +90,9 @@ def _build(family: str, overrides: dict) -> PreTrainedModel:
         encoder = BertConfig(**(_BERT | overrides))
         decoder = BertConfig(**(_BERT | overrides), is_decoder=True, add_cross_attention=True)
         ids = {"pad_token_id": 0, "eos_token_id": 3, "decoder_start_token_id": 2}
-        return EncoderDecoderModel(EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder, **ids))
+        config = EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder, **ids)
+        config._attn_implementation = encoder._attn_implementation  # the copies made above lose it
+        return EncoderDecoderModel(config)
     raise ValueError(f"family={family!r} is not one of {FAMILIES}")
 
 
