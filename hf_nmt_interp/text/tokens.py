@@ -1,0 +1,295 @@
+"""Subwords and words: which subword belongs to which word, for every kind of tokenizer the models use.
+
+All three functions place each subword in a text (the given one, or the one the ids spell) and give it to the word it
+ends in; a subword that is only whitespace goes with the word that follows it, or with the last one.
+"""
+
+import codecs
+import re
+import unicodedata
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+from hf_nmt_interp.errors import InputError
+
+Punctuation = Literal["attached", "separate"]
+Span = tuple[int, int]
+
+_BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+@dataclass(frozen=True)
+class TokenWords:
+    """Subwords of one sentence and the words they belong to.
+
+    Args:
+        tokens: the subwords as shown, e.g. `▁cat`, `s`, `</s>`.
+        words: the words; a given word that the tokenizer drops (a lone control character) has no subword.
+        word_ids: for each subword the index of its word, None for special tokens; never decreasing.
+        special: whether the subword is a special token: EOS, padding, language code, but not `<unk>`.
+    """
+
+    tokens: list[str]
+    words: list[str]
+    word_ids: list[int | None]
+    special: list[bool]
+
+    @property
+    def positions(self) -> list[list[int]]:
+        """For each word the positions of its subwords.
+
+        >>> TokenWords(["▁c", "at", "▁.", "</s>"], ["cat", "."], [0, 0, 1, None], [False] * 3 + [True]).positions
+        [[0, 1], [2]]
+        """
+        positions: list[list[int]] = [[] for _ in self.words]
+        for position, word in enumerate(self.word_ids):
+            if word is not None:
+                positions[word].append(position)
+        return positions
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Ids of one sentence as the tokenizer makes them (with EOS and language tokens), and their words."""
+
+    ids: list[int]
+    token_words: TokenWords
+
+
+def encode_source(tokenizer: Any, text: str | Sequence[str], punctuation: Punctuation = "attached") -> Encoded:
+    """Encode a source sentence and say which subword belongs to which word.
+
+    Args:
+        tokenizer: a Hugging Face tokenizer (SentencePiece, byte-level BPE or WordPiece).
+        text: the sentence; or its words, which then are taken as they are and encoded as if joined by single spaces.
+            Special tokens in a sentence, and a language code before its words, are not words.
+        punctuation: what a word of a sentence is. `attached`: what stands between whitespace, so that word indices
+            agree with `text.split()`; `separate`: punctuation marks at the ends of such a word are words of their
+            own where the tokenizer cuts them off.
+    """
+    return _encode(tokenizer, text, False, punctuation)
+
+
+def encode_target(tokenizer: Any, text: str | Sequence[str], punctuation: Punctuation = "attached") -> Encoded:
+    """Encode a target sentence (`text_target=`) and say which subword belongs to which word; see `encode_source`."""
+    if getattr(tokenizer, "tgt_lang", "") is None:  # mBART and NLLB would silently take the source language
+        raise InputError(
+            f"tokenizer: {type(tokenizer).__name__} has no target language; set it, e.g. tokenizer.tgt_lang = ..."
+        )
+    return _encode(tokenizer, text, True, punctuation)
+
+
+def words_of(
+    tokenizer: Any, ids: Iterable[int], is_target: bool = False, punctuation: Punctuation = "attached"
+) -> TokenWords:
+    """Words that ids spell, e.g. generated ones; nothing is encoded again.
+
+    The words joined by spaces are `tokenizer.decode(ids, skip_special_tokens=True)` up to whitespace, with `<unk>` and
+    without language codes where decode() differs in that.
+
+    Args:
+        tokenizer: a Hugging Face tokenizer (SentencePiece, byte-level BPE or WordPiece).
+        ids: token ids of one sentence, without label padding.
+        is_target: whether they are the target's, for tokenizers with two vocabularies.
+        punctuation: see `encode_source`.
+    """
+    ids = [int(i) for i in ids]
+    pieces, spell = _pieces(tokenizer, ids, is_target), _speller(tokenizer, is_target)
+    special = _special(tokenizer, pieces)
+    # a character may be spread over several subwords: it belongs to all of them, from where its first byte stands
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text, spans = "", []
+    for piece, is_special in zip(pieces, special, strict=True):
+        start, text = len(text), text + ("" if is_special else decoder.decode(spell(piece)))
+        spans.append((start, len(text)))
+    text += decoder.decode(b"", final=True)
+    return _group(tokenizer, pieces, special, spans, text, _word_spans(text, spans, punctuation))
+
+
+def _encode(tokenizer: Any, text: str | Sequence[str], is_target: bool, punctuation: Punctuation) -> Encoded:
+    sentence, words = (text, []) if isinstance(text, str) else _join(text)
+    try:
+        sentence.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"text: {sentence!r} has a lone surrogate at {error.start}; read it as UTF-8") from error
+    ids, spans = _locate(tokenizer, sentence, is_target)
+    pieces = _pieces(tokenizer, ids, is_target)
+    special = _special(tokenizer, pieces)
+    hidden = [span for span, is_special in zip(spans, special, strict=True) if is_special and span[0] < span[1]]
+    if isinstance(text, str):
+        for start, end in hidden:
+            sentence = sentence[:start] + " " * (end - start) + sentence[end:]
+        words = _word_spans(sentence, spans, punctuation)
+    elif words and words[0] in hidden:  # a language code before the words
+        words = words[1:]
+    return Encoded(ids, _group(tokenizer, pieces, special, spans, sentence, words))
+
+
+def _join(words: Sequence[str]) -> tuple[str, list[Span]]:
+    """Words joined by single spaces, and where each of them stands; an empty word takes no room."""
+    if wrong := [word for word in words if not isinstance(word, str)]:
+        raise InputError(f"text: {wrong[0]!r} among the words is no string; give a sentence or a list of its words")
+    text, spans = "", []
+    for word in words:
+        text += " " if text and word else ""
+        spans.append((len(text), len(text) + len(word)))
+        text += word
+    return text, spans
+
+
+def _group(
+    tokenizer: Any, pieces: list[str], special: list[bool], spans: list[Span], text: str, words: list[Span]
+) -> TokenWords:
+    """Give each subword to the word of its last character that is not a space."""
+    if not words and not all(special):
+        words = [(0, 0)]  # only whitespace: its subwords make one empty word
+    ends = [end for _, end in words]
+
+    def word_at(start: int, end: int) -> int:
+        end = start + len(text[start:end].rstrip())
+        # without a character of its own (a space, a part of a character): the word there or the next
+        word = bisect_left(ends, end) if end > start else bisect_right(ends, start)
+        return min(word, len(ends) - 1)
+
+    word_ids = [None if is_special else word_at(*span) for span, is_special in zip(spans, special, strict=True)]
+    shown = [_shown(piece) for piece in pieces] if _kind(tokenizer) == "ByteLevel" else pieces
+    return TokenWords(shown, [text[start:end] for start, end in words], word_ids, special)
+
+
+def _word_spans(text: str, subwords: list[Span], punctuation: Punctuation) -> list[Span]:
+    if punctuation not in ("attached", "separate"):
+        raise InputError(f"punctuation: {punctuation!r} is not 'attached' or 'separate'")
+    spans = [match.span() for match in re.finditer(r"\S+", text)]
+    if punctuation == "attached":
+        return spans
+    cuts = {start for start, _ in subwords}
+    return [part for start, end in spans for part in _cut_marks(text, start, end, cuts)]
+
+
+def _cut_marks(text: str, start: int, end: int, cuts: set[int]) -> list[Span]:
+    """Cut punctuation off both ends of a word, where a subword starts; `...` and `--` stay whole."""
+    marks = [unicodedata.category(character)[0] == "P" for character in text[start:end]]
+    first = start + (marks.index(False) if False in marks else len(marks))
+    last = end - (marks[::-1].index(False) if False in marks else 0)
+    inner = (i for i in range(start + 1, end) if i in cuts and not first < i < last and text[i - 1] != text[i])
+    return list(pairwise([start, *inner, end]))
+
+
+def _locate(tokenizer: Any, text: str, is_target: bool) -> tuple[list[int], list[Span]]:
+    """Ids of a text and the characters each stands for; an empty span for tokens that are not of the text."""
+    _kind(tokenizer)  # an unsupported one is refused before it fails
+    side = {"text_target" if is_target else "text": text}
+    if tokenizer.is_fast:
+        encoding = tokenizer(**side, return_offsets_mapping=True)
+        return encoding["input_ids"], encoding["offset_mapping"]
+    ids = tokenizer(**side)["input_ids"]
+    spans = _sentencepiece_spans(tokenizer, text, is_target)
+    front = len(getattr(tokenizer, "prefix_tokens", ()))
+    back = len(tokenizer.build_inputs_with_special_tokens([])) - front
+    if front + len(spans) + back != len(ids):
+        raise InputError(
+            f"tokenizer: {type(tokenizer).__name__} cuts {text!r} otherwise than its SentencePiece model; "
+            "subword sampling must be off"
+        )
+    return ids, [(0, 0)] * front + spans + [(len(text), len(text))] * back
+
+
+def _sentencepiece_spans(tokenizer: Any, text: str, is_target: bool) -> list[Span]:
+    """Spans of the subwords of a slow tokenizer: added tokens, Marian's language code, SentencePiece's own offsets."""
+    spm, spans, at = _spm(tokenizer, is_target), [], 0
+    for part in tokenizer.tokens_trie.split(text):
+        if part in tokenizer.added_tokens_encoder:
+            spans.append((at, at + len(part)))
+        elif part:
+            codes, rest = tokenizer.remove_language_code(part) if hasattr(tokenizer, "spm_source") else ([], part)
+            spans += [(at, at + len(code)) for code in codes]
+            shift = at + len(part) - len(rest)
+            spans += [(shift + start, shift + end) for start, end in spm.encode_as_offset_mapping(rest)["offsets"]]
+        at += len(part)
+    return spans
+
+
+def _special(tokenizer: Any, pieces: list[str]) -> list[bool]:
+    # Marian's and M2M100's language codes are not among the tokenizer's special tokens
+    codes = [*getattr(tokenizer, "supported_language_codes", ()), *getattr(tokenizer, "lang_token_to_id", ())]
+    names = {*tokenizer.all_special_tokens, *codes}
+    if tokenizer.unk_token not in (tokenizer.eos_token, tokenizer.bos_token, tokenizer.pad_token):
+        names.discard(tokenizer.unk_token)
+    return [piece in names for piece in pieces]
+
+
+def _pieces(tokenizer: Any, ids: list[int], is_target: bool) -> list[str]:
+    if wrong := [i for i in ids if i < 0]:
+        raise InputError(f"ids: {wrong[0]} is no token id; leave label padding out")
+    if getattr(tokenizer, "separate_vocabs", False):  # Marian's own look-up mixes its two vocabularies up
+        pieces = tokenizer.decoder if is_target else {i: piece for piece, i in tokenizer.encoder.items()}
+        return [pieces.get(i, tokenizer.unk_token) for i in ids]
+    # an embedding matrix may have more rows than the tokenizer has tokens
+    return [tokenizer.unk_token if piece is None else piece for piece in tokenizer.convert_ids_to_tokens(ids)]
+
+
+def _spm(tokenizer: Any, is_target: bool) -> Any:
+    """SentencePiece model of a slow tokenizer: Marian has one for each side."""
+    side = "spm_target" if is_target else "spm_source"
+    return getattr(tokenizer, side, None) or getattr(tokenizer, "sp_model", None)
+
+
+def _kind(tokenizer: Any) -> str:
+    """The mark of a tokenizer's kind: `▁` for SentencePiece, else the name of its decoder."""
+    decoder = repr(tokenizer.backend_tokenizer.decoder) if tokenizer.is_fast else ""
+    for kind in ("ByteLevel", "WordPiece", "▁"):
+        if kind in decoder:
+            return kind
+    if _spm(tokenizer, False):
+        return "▁"
+    raise InputError(
+        f"tokenizer: {type(tokenizer).__name__} is not supported; "
+        "SentencePiece, byte-level BPE and WordPiece tokenizers are"
+    )
+
+
+def _speller(tokenizer: Any, is_target: bool) -> Callable[[str], bytes]:
+    """How a subword is spelt: a function from the piece to its bytes, with a space where it starts a word."""
+    kind, spm = _kind(tokenizer), _spm(tokenizer, is_target)
+    decoder: Any = tokenizer.backend_tokenizer.decoder if tokenizer.is_fast else None
+    if kind == "ByteLevel":
+        return _spell_byte_level
+    if kind == "WordPiece":  # its decoder also joins some punctuation to the word before
+        return lambda piece: decoder.decode(["x", piece])[1:].encode()
+
+    def is_byte(piece: str) -> bool:
+        return spm.is_byte(spm.piece_to_id(piece)) if spm else "ByteFallback" in repr(decoder)
+
+    def spell(piece: str) -> bytes:
+        byte = _BYTE_PIECE.fullmatch(piece)
+        return bytes.fromhex(byte[1]) if byte and is_byte(piece) else piece.replace("▁", " ").encode()
+
+    return spell
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """The character that stands for each byte in byte-level BPE: printable Latin-1 itself, the rest from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(b): b for b in printable} | {chr(0x100 + i): b for i, b in enumerate(others)}
+
+
+_BYTES = _byte_alphabet()
+
+
+def _spell_byte_level(piece: str) -> bytes:
+    known = all(character in _BYTES for character in piece)  # else an added token, spelt as it is
+    return bytes(_BYTES[character] for character in piece) if known else piece.encode()
+
+
+def _shown(piece: str) -> str:
+    """A byte-level piece with its letters readable and its space still `Ġ`; parts of characters stay as they are.
+
+    >>> _shown("ĠschÃ¶n"), _shown("Ã")
+    ('Ġschön', 'Ã')
+    """
+    text = _spell_byte_level(piece).decode(errors="replace")
+    return text.replace(" ", "Ġ") if text.isprintable() and "\ufffd" not in text else piece
