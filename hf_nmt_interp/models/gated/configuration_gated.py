@@ -1,0 +1,68 @@
+"""Configurations of translators with gated or pruned attention heads."""
+
+from dataclasses import dataclass
+
+from transformers import BartConfig, M2M100Config, MarianConfig, MBartConfig, T5Config
+
+KINDS = ("encoder", "decoder", "cross")
+
+
+def kinds_of(gated_attentions: str | list[str]) -> list[str]:
+    """The kinds of attention that a value of `gated_attentions` names.
+
+    >>> kinds_of("all"), kinds_of("cross")
+    (['encoder', 'decoder', 'cross'], ['cross'])
+    """
+    named = [gated_attentions] if isinstance(gated_attentions, str) else list(gated_attentions)
+    if unknown := [name for name in named if name not in (*KINDS, "all")]:
+        raise ValueError(f"gated_attentions={gated_attentions!r}: {unknown} not among 'all', {', '.join(KINDS)}")
+    return [kind for kind in KINDS if kind in named or "all" in named]
+
+
+@dataclass(repr=False, kw_only=True)
+class GatedHeadsConfig:
+    """What a gated model's configuration has beyond its family's.
+
+    Args:
+        gated_attentions: kinds with gates, of "encoder" and "decoder" (self-attention) and "cross", or "all".
+        gate_temperature: of the Hard Concrete distribution.
+        gate_stretch: its (low, high) before clipping to [0, 1].
+        gate_init: first log_alpha of new gates. 3.0 opens them: at test time they are 1; a draw in training is
+            1 with probability 0.90, 0 with probability 0.02, 0.95 on average. Nearer to 0, gates act sooner.
+        kept_heads: for each kind, for each layer, the heads it has, numbered as before any pruning; a kind that
+            is not there has all its heads.
+    """
+
+    gated_attentions: str | list[str] = "all"
+    gate_temperature: float = 0.33
+    gate_stretch: tuple[float, float] | list[float] = (-0.1, 1.1)
+    gate_init: float = 3.0
+    kept_heads: dict[str, list[list[int]]] | None = None
+
+    @classmethod
+    def get_config_dict(cls, pretrained_model_name_or_path, **kwargs):
+        """As the family's; a plain checkpoint of the same family is taken as one of this type, without a warning."""
+        config, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)  # type: ignore[misc]
+        if config.get("model_type") == cls.__mro__[2].model_type:  # type: ignore[attr-defined]
+            config["model_type"] = cls.model_type  # type: ignore[attr-defined]
+        return config, kwargs
+
+
+class GatedMarianConfig(GatedHeadsConfig, MarianConfig):
+    model_type = "gated_marian"
+
+
+class GatedBartConfig(GatedHeadsConfig, BartConfig):
+    model_type = "gated_bart"
+
+
+class GatedMBartConfig(GatedHeadsConfig, MBartConfig):
+    model_type = "gated_mbart"
+
+
+class GatedM2M100Config(GatedHeadsConfig, M2M100Config):
+    model_type = "gated_m2m_100"
+
+
+class GatedT5Config(GatedHeadsConfig, T5Config):
+    model_type = "gated_t5"

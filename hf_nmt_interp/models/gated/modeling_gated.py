@@ -1,0 +1,189 @@
+"""Translators whose attention heads can be gated, and pruned for good (Voita et al. 2019, section 6)."""
+
+import copy
+
+import torch
+from torch import Tensor
+from transformers import (
+    BartForConditionalGeneration,
+    M2M100ForConditionalGeneration,
+    MarianMTModel,
+    MBartForConditionalGeneration,
+    PreTrainedModel,
+    T5ForConditionalGeneration,
+)
+from transformers import initialization as init
+
+from .configuration_gated import (
+    KINDS,
+    GatedBartConfig,
+    GatedM2M100Config,
+    GatedMarianConfig,
+    GatedMBartConfig,
+    GatedT5Config,
+    kinds_of,
+)
+from .gates import HardConcreteGate
+from .heads import Attention, gate_of, keep_heads, names_of, set_gate
+
+
+class GatedHeadsMixin(PreTrainedModel):
+    """Gates on the heads of a translator: MultiHead = Concat(g_i head_i) W_o, and heads removed for good.
+
+    Heads are numbered as before any pruning, everywhere. In training mode every forward pass draws its gates anew;
+    in eval mode they are 0 or 1. Train with cross entropy + lambda * `l0_penalty()`.
+    """
+
+    _keep_in_fp32_modules_strict = ["log_alpha"]  # noqa: RUF012
+
+    def __init__(self, config):
+        super().__init__(config)
+        for attentions in self.attentions().values():
+            for attention in attentions:
+                attention.kept_heads = list(range(getattr(attention, names_of(attention).heads)))
+        self._remove_heads(config.kept_heads or {})
+        self.add_gates(config.gated_attentions)
+
+    def attentions(self) -> dict[str, list[Attention]]:
+        """The attention module of each layer, for each kind."""
+        encoder, decoder = self.get_encoder().layers, self.get_decoder().layers
+        return {
+            "encoder": [layer.self_attn for layer in encoder],
+            "decoder": [layer.self_attn for layer in decoder],
+            "cross": [layer.encoder_attn for layer in decoder],
+        }
+
+    def gates(self) -> dict[str, list[HardConcreteGate | None]]:
+        """The gate of each layer, for each kind; None where there is none."""
+        return {kind: [gate_of(attention) for attention in layers] for kind, layers in self.attentions().items()}
+
+    def add_gates(self, gated_attentions: str | list[str] = "all") -> None:
+        """Put open gates on the heads of some kinds of attention, where there are none; changes the model itself.
+
+        Args:
+            gated_attentions: as in the configuration.
+        """
+        config, kinds = self.config, kinds_of(gated_attentions)
+        for kind in kinds:
+            for attention in self.attentions()[kind]:
+                if attention.kept_heads and gate_of(attention) is None:
+                    heads = len(attention.kept_heads)
+                    gate = HardConcreteGate(heads, config.gate_temperature, config.gate_stretch, config.gate_init)
+                    set_gate(attention, gate.to(self.device))
+        config.gated_attentions = [kind for kind in KINDS if kind in kinds or any(self.gates()[kind])]
+
+    def l0_penalty(self) -> Tensor:
+        """L_C = sum over all gates of 1 - P(g = 0), a differentiable scalar."""
+        penalties = [gate.penalty() for gates in self.gates().values() for gate in gates if gate is not None]
+        return torch.stack(penalties).sum() if penalties else torch.zeros((), device=self.device)
+
+    def expected_heads(self) -> dict[str, list[float]]:
+        """Expected number of heads whose gate is not 0, for each kind and layer; heads without a gate count as 1."""
+        return {
+            kind: [
+                float(len(attention.kept_heads)) if gate is None else gate.penalty().item()
+                for attention, gate in zip(attentions, self.gates()[kind], strict=True)
+            ]
+            for kind, attentions in self.attentions().items()
+        }
+
+    def kept_heads(self) -> dict[str, list[list[int]]]:
+        """The heads that are there at test time, for each kind and layer; `attentions[l][:, j]` is head kept[l][j]."""
+        return {kind: [_open_heads(attention) for attention in layers] for kind, layers in self.attentions().items()}
+
+    def set_kept_heads(self, kept: dict[str, list[list[int]]]) -> None:
+        """Open the gates of some heads and close those of all others, as far as they will: by hand, without training.
+
+        Args:
+            kept: for each kind, for each layer, the heads to keep; kinds that are not there stay as they are.
+        """
+        for attention, heads in list(self._layers(kept)):  # all checked before the first is changed
+            if (gate := gate_of(attention)) is None:
+                if heads != attention.kept_heads:
+                    raise ValueError(f"kept={heads}: a layer without gates keeps {attention.kept_heads}; add_gates()")
+                continue
+            sign = torch.tensor([1.0 if head in heads else -1.0 for head in attention.kept_heads])
+            gate.log_alpha.data.copy_(10 * sign)
+
+    def prune(self):
+        """A copy without the closed heads and without gates: the same outputs as this model's in eval mode.
+
+        Its configuration names the heads it has, so that it loads again; `add_gates` makes it ready for more.
+        """
+        small, kept = copy.deepcopy(self), self.kept_heads()
+        for attentions in small.attentions().values():
+            for attention in attentions:
+                if gate_of(attention) is not None:
+                    set_gate(attention, None)
+        small._remove_heads(kept)
+        small.config.kept_heads, small.config.gated_attentions = kept, []
+        return small
+
+    def _remove_heads(self, kept: dict[str, list[list[int]]]) -> None:
+        for attention, heads in self._layers(kept):
+            keep_heads(attention, [attention.kept_heads.index(head) for head in heads])
+
+    def _layers(self, kept: dict[str, list[list[int]]]):
+        """Pairs of an attention and the heads named for it, checked."""
+        for kind, layers in kept.items():
+            if kind not in KINDS:
+                raise ValueError(f"kept_heads has {kind!r}, which is not a kind of attention: {', '.join(KINDS)}")
+            attentions = self.attentions()[kind]
+            if len(layers) != len(attentions):
+                raise ValueError(f"kept_heads[{kind!r}] has {len(layers)} layers, the model {len(attentions)}")
+            for attention, heads in zip(attentions, layers, strict=True):
+                if sorted(set(heads) & set(attention.kept_heads)) != list(heads):
+                    raise ValueError(
+                        f"kept_heads[{kind!r}] has {heads}, not an ascending part of {attention.kept_heads}"
+                    )
+                yield attention, heads
+
+    def initialize_weights(self):
+        super().initialize_weights()
+        for gates in self.gates().values():
+            for gate in gates:
+                if gate is not None:
+                    init.constant_(gate.log_alpha, gate.init)  # leaves loaded values alone
+
+    def _adjust_missing_and_unexpected_keys(self, loading_info) -> None:
+        """A checkpoint without any gates of a kind is a plain one, and its gates are new: nothing to report."""
+        super()._adjust_missing_and_unexpected_keys(loading_info)
+        names = {parameter: name for name, parameter in self.named_parameters()}
+        for gates in self.gates().values():
+            keys = {names[gate.log_alpha] for gate in gates if gate is not None}
+            if keys <= loading_info.missing_keys:
+                loading_info.missing_keys -= keys
+
+
+def _open_heads(attention: Attention) -> list[int]:
+    gate = gate_of(attention)
+    values = [1.0] * len(attention.kept_heads) if gate is None else gate.test_value().tolist()
+    return [head for head, value in zip(attention.kept_heads, values, strict=True) if value]
+
+
+class GatedMarianMTModel(GatedHeadsMixin, MarianMTModel):
+    config_class = GatedMarianConfig
+
+
+class GatedBartForConditionalGeneration(GatedHeadsMixin, BartForConditionalGeneration):
+    config_class = GatedBartConfig
+
+
+class GatedMBartForConditionalGeneration(GatedHeadsMixin, MBartForConditionalGeneration):
+    config_class = GatedMBartConfig
+
+
+class GatedM2M100ForConditionalGeneration(GatedHeadsMixin, M2M100ForConditionalGeneration):
+    config_class = GatedM2M100Config
+
+
+class GatedT5ForConditionalGeneration(GatedHeadsMixin, T5ForConditionalGeneration):
+    config_class = GatedT5Config
+
+    def attentions(self) -> dict[str, list[Attention]]:
+        encoder, decoder = self.get_encoder().block, self.get_decoder().block
+        return {
+            "encoder": [block.layer[0].SelfAttention for block in encoder],
+            "decoder": [block.layer[0].SelfAttention for block in decoder],
+            "cross": [block.layer[1].EncDecAttention for block in decoder],
+        }
