@@ -12,7 +12,11 @@ from hf_nmt_interp.version import __version__
 
 # public name -> module that defines it; imported on first use, so that `import hf_nmt_interp` stays light
 _HOME = {
+    "AttributionResult": "attribution.result",
     "InputError": "errors",
+    "attribute": "attribution.api",
+    "explain_generation": "attribution.api",
+    "load_demo": "models.demo",
 }
 
 __all__ = ["__version__", *_HOME]

@@ -1,1 +1,23 @@
-"""Attribution: which token contributed how much to each step."""
+"""Attribution: which token contributed how much to each step.
+
+To add a method: one file with a subclass of `AttributionMethod`, one entry in `METHODS`.
+"""
+
+from hf_nmt_interp.attribution.attention import AttentionWeights, ShiftedAttention
+from hf_nmt_interp.attribution.base import AttributionMethod, Scores
+from hf_nmt_interp.attribution.lrp import LRP
+from hf_nmt_interp.attribution.result import AttributionResult
+
+METHODS: dict[str, type[AttributionMethod]] = {
+    method.name: method for method in (LRP, AttentionWeights, ShiftedAttention)
+}
+
+__all__ = [
+    "LRP",
+    "METHODS",
+    "AttentionWeights",
+    "AttributionMethod",
+    "AttributionResult",
+    "Scores",
+    "ShiftedAttention",
+]

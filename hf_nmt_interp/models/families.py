@@ -1,4 +1,4 @@
-"""Where each Hugging Face sequence-to-sequence family keeps its embeddings, attentions, norms and feed-forward layers."""
+"""Where each Hugging Face encoder-decoder family keeps its embeddings, attentions, norms and feed-forward layers."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,22 +15,32 @@ class Attention:
 
     kind: str  # "encoder", "decoder" or "cross"
     core: nn.Module
-    query: nn.Module
-    key: nn.Module
-    value: nn.Module
-    output: nn.Module
+    query: nn.Linear
+    key: nn.Linear
+    value: nn.Linear
+    output: nn.Linear
     head_size: int
     scale: float
+
+    @property
+    def ends(self) -> tuple[nn.Linear, nn.Linear]:
+        """A module that reads the branch's input, and the one that makes its output."""
+        return self.query, self.output
 
 
 @dataclass(frozen=True)
 class FeedForward:
     """`outer(activation(inner(x)))`, or with a gate `outer(activation(inner(x)) * gate(x))`."""
 
-    inner: nn.Module
-    outer: nn.Module
+    inner: nn.Linear
+    outer: nn.Linear
     activation: Callable
-    gate: nn.Module | None = None
+    gate: nn.Linear | None = None
+
+    @property
+    def ends(self) -> tuple[nn.Linear, nn.Linear]:
+        """A module that reads the branch's input, and the one that makes its output."""
+        return self.inner, self.outer
 
 
 @dataclass(frozen=True)
@@ -44,7 +54,10 @@ class Sublayer:
 
 @dataclass(frozen=True)
 class Stack:
-    """Encoder or decoder: scaled embeddings, an embedding norm maybe, layers of sublayers, a final norm maybe."""
+    """Encoder or decoder: embeddings, an embedding norm maybe, layers of sublayers, a final norm maybe.
+
+    The embedding vector of a token is `embedding(id) * scale` (BART and its like scale inside `embedding`).
+    """
 
     module: nn.Module
     embedding: nn.Module
@@ -66,7 +79,7 @@ class Parts:
     encoder: Stack
     decoder: Stack
     head: list[nn.Module]
-    projection: nn.Module
+    projection: nn.Linear
     logits_bias: Tensor | None
 
     def attentions(self, kind: str) -> list[Attention]:
@@ -91,7 +104,7 @@ def parts(model: nn.Module) -> Parts:
 
 def _bart_like(norm_first: bool) -> Callable[[Any], Parts]:
     def build(model) -> Parts:
-        def sublayers(layer: nn.Module, decoder: bool) -> Iterator[Sublayer]:
+        def sublayers(layer: Any, decoder: bool) -> Iterator[Sublayer]:
             own = layer.self_attn
             kind = "decoder" if decoder else "encoder"
             yield Sublayer(_bart_attention(own, kind), layer.self_attn_layer_norm, norm_first)
@@ -100,12 +113,11 @@ def _bart_like(norm_first: bool) -> Callable[[Any], Parts]:
             branch = FeedForward(layer.fc1, layer.fc2, layer.activation_fn)
             yield Sublayer(branch, layer.final_layer_norm, norm_first)
 
-        def stack(module: nn.Module, decoder: bool) -> Stack:
+        def stack(module: Any, decoder: bool) -> Stack:
             return Stack(
                 module=module,
                 embedding=module.embed_tokens,
-                # some families scale inside the embedding module, the others in the stack
-                scale=float(getattr(module, "embed_scale", getattr(module.embed_tokens, "embed_scale", 1.0))),
+                scale=float(getattr(module, "embed_scale", 1.0)),
                 embedding_norm=getattr(module, "layernorm_embedding", None),
                 layers=[list(sublayers(layer, decoder)) for layer in module.layers],
                 final_norm=getattr(module, "layer_norm", None),

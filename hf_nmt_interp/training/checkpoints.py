@@ -20,7 +20,9 @@ def list_checkpoints(folder: str | Path) -> list[Path]:
 def average_checkpoints(model: PreTrainedModel, folders: Sequence[str | Path]) -> None:
     """Set the weights of `model` to the mean of the checkpoints' `model.safetensors` (Vaswani et al. 2017)."""
     if not folders:
-        raise InputError("folders: no checkpoint to average; train with save_steps and save_total_limit >= average_last")
+        raise InputError(
+            "folders: no checkpoint to average; train with save_steps and save_total_limit >= average_last"
+        )
     total: dict[str, torch.Tensor] = {}
     for folder in folders:
         for name, weight in load_file(Path(folder) / "model.safetensors").items():
@@ -28,7 +30,9 @@ def average_checkpoints(model: PreTrainedModel, folders: Sequence[str | Path]) -
     own = model.state_dict()
     missing = set(total) - set(own)
     if missing:
-        raise InputError(f"folders: {folders[0]} has weights the model lacks: {sorted(missing)[:3]}; same architecture?")
+        raise InputError(
+            f"folders: {folders[0]} has weights the model lacks: {sorted(missing)[:3]}; same architecture?"
+        )
     # tied weights are saved once and shared in the model, so what is not in the file follows what is
     model.load_state_dict({name: weight.to(own[name].dtype) for name, weight in total.items()}, strict=False)
     model.tie_weights()

@@ -8,7 +8,6 @@ from accelerate.data_loader import DataLoaderShard
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, Seq2SeqTrainer, Seq2SeqTrainingArguments
-from transformers.modeling_outputs import Seq2SeqLMOutput
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.training.batching import TokenBatches
@@ -51,7 +50,7 @@ class TranslationConfig(Seq2SeqTrainingArguments):
             raise InputError("warmup_steps: the Noam schedule needs a whole number of at least 1")
         if self.average_last and self.save_total_limit and self.save_total_limit < self.average_last:
             raise InputError(
-                f"save_total_limit: {self.save_total_limit} keeps fewer checkpoints than average_last={self.average_last}"
+                f"save_total_limit: {self.save_total_limit} is less than average_last={self.average_last}; raise it"
             )
 
 
@@ -59,6 +58,8 @@ class TranslationTrainer(Seq2SeqTrainer):
     """`Seq2SeqTrainer` over lists or streams of `{"input_ids", "labels"}`, batched by tokens."""
 
     args: TranslationConfig
+    model: Any
+    train_dataset: Any
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
@@ -101,7 +102,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             bias = model.final_logits_bias[0]
             loss, outputs = linear_cross_entropy(hidden, model.lm_head.weight, bias, labels, smoothing), None
         else:
-            outputs: Seq2SeqLMOutput | None = model(**inputs)
+            outputs = model(**inputs)
             loss = label_smoothed_cross_entropy(outputs.logits, labels, smoothing)
         if num_items_in_batch is None:
             loss = loss / labels.ne(-100).sum()
@@ -113,7 +114,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         """Train; then average the last checkpoints if `average_last` says so."""
         result = super().train(*args, **kwargs)
         if self.args.average_last:
-            average_checkpoints(self.model, list_checkpoints(self.args.output_dir)[-self.args.average_last :])
+            average_checkpoints(self.model, list_checkpoints(str(self.args.output_dir))[-self.args.average_last :])
         return result
 
 

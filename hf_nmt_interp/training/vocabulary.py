@@ -24,6 +24,9 @@ def train_marian_tokenizer(
         sentences: text of both languages.
         folder: gets source.spm, target.spm (the same model), vocab.json and tokenizer_config.json.
         vocab_size: number of ids, with `</s>`, `<unk>` and `<pad>`.
+        source_lang: language code, kept in the tokenizer's settings.
+        target_lang: likewise.
+        max_length: most tokens of a sentence, kept likewise.
     """
     from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 

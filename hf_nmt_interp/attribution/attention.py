@@ -1,0 +1,98 @@
+"""Attention weights as attribution: the baselines (ding2019, section 5; Chen et al. 2020 for the shifted one)."""
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from hf_nmt_interp.attribution.base import AttributionMethod, Batch, Scores, label_log_probs
+from hf_nmt_interp.attribution.tape import Tape
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.families import Attention
+
+
+def attention_weights(tape: Tape, attention: Attention, mask: Tensor) -> Tensor:
+    """Attention weights [B, H, P, S] from recorded queries and keys, whatever implementation the model runs.
+
+    Args:
+        tape: has recorded the attention's `core`, `query` and `key`.
+        attention: which one.
+        mask: [B, S] of the source, 0 for padding; a decoder's keys are hidden by causality.
+    """
+
+    def heads(x: Tensor) -> Tensor:  # [B, L, H * D] -> [B, H, L, D]
+        return x.unflatten(-1, (-1, attention.head_size)).transpose(1, 2)
+
+    scores = (
+        attention.scale * heads(tape.output(attention.query)) @ heads(tape.output(attention.key)).transpose(-1, -2)
+    )
+    output = tape.output(attention.core)
+    if isinstance(output, tuple) and len(output) == 3:  # T5 also returns its position bias
+        scores = scores + output[1]
+    if attention.kind == "decoder":
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(hidden, -torch.inf)
+    else:
+        scores = scores.masked_fill(mask[:, None, None] == 0, -torch.inf)
+    return scores.softmax(-1)
+
+
+class AttentionWeights(AttributionMethod):
+    """Cross-attention weights for the source, decoder self-attention weights of the same layer for the prefix.
+
+    Both sum to 1 at each step, so the source share says nothing here; it does for LRP.
+
+    Args:
+        model: any supported translator.
+        layer: decoder layer, -1 is the last.
+        head: one head, None for the mean over heads.
+        shifted: the source weights of y_t are those of the step that has y_t as its input (Chen et al. 2020).
+    """
+
+    name = "attention"
+
+    def __init__(
+        self, model: PreTrainedModel, layer: int = -1, head: int | None = None, shifted: bool = False
+    ) -> None:
+        super().__init__(model)
+        layers = len(self.parts.decoder.layers)
+        if not -layers <= layer < layers:
+            raise InputError(f"layer: {layer} is out of range; the decoder has {layers} layers, 0 to {layers - 1}")
+        self.cross = self.parts.attentions("cross")[layer]
+        self.own = self.parts.attentions("decoder")[layer]
+        heads = self.cross.query.out_features // self.cross.head_size
+        if head is not None and not 0 <= head < heads:
+            raise InputError(f"head: {head} is out of range; the layer has {heads} heads, 0 to {heads - 1}")
+        self.head, self.shifted = head, shifted
+
+    @torch.no_grad()
+    def explain(self, batch: Batch) -> Scores:
+        """Weights of the chosen layer and head."""
+        inputs = batch.inputs()
+        if self.shifted:  # one more position, so that the last label is an input too
+            pad = inputs["decoder_input_ids"].new_zeros(len(batch.labels), 1)
+            inputs["decoder_input_ids"] = torch.cat([inputs["decoder_input_ids"], pad], 1)
+            at = torch.tensor(batch.target_lengths, device=pad.device)[:, None]
+            last = batch.labels.gather(1, at - 1)
+            inputs["decoder_input_ids"].scatter_(1, at, last)
+        needed = [m for a in (self.cross, self.own) for m in (a.core, a.query, a.key)]
+        with Tape(needed) as tape:
+            logits = self.model(**inputs).logits
+        T = batch.labels.shape[1]
+        source = self._pick(attention_weights(tape, self.cross, batch.attention_mask))
+        decoder = self._pick(attention_weights(tape, self.own, batch.attention_mask))[:, :T, :T]
+        source = source[:, 1:] if self.shifted else source
+        kept = (batch.labels != -100)[..., None]
+        log_probs = label_log_probs(logits[:, :T], batch.labels)
+        return Scores.from_inputs(source * kept, decoder * kept, log_probs)
+
+    def _pick(self, weights: Tensor) -> Tensor:
+        return weights.mean(1) if self.head is None else weights[:, self.head]
+
+
+class ShiftedAttention(AttentionWeights):
+    """`AttentionWeights` with `shifted=True`."""
+
+    name = "shifted_attention"
+
+    def __init__(self, model: PreTrainedModel, layer: int = -1, head: int | None = None) -> None:
+        super().__init__(model, layer, head, shifted=True)

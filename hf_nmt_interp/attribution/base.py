@@ -1,0 +1,160 @@
+"""What every attribution method has in common: checked input, an untouched model, scores of known shape."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from hf_nmt_interp.decoding.force import decoder_inputs
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.families import parts
+
+
+@dataclass
+class Scores:
+    """Contributions of every token to every step of a batch; padding is 0.
+
+    Attributes:
+        source: [B, T, S] of the source tokens.
+        prefix: [B, T, T] of the target tokens before the step.
+        start: [B, T] of the decoder start token.
+        log_probs: [B, T] of the labels, in nats.
+        conservation_gap: [B] largest |1 - total| over the steps, for methods that conserve a total of 1.
+    """
+
+    source: Tensor
+    prefix: Tensor
+    start: Tensor
+    log_probs: Tensor
+    conservation_gap: Tensor | None = None
+
+    @classmethod
+    def from_inputs(cls, source: Tensor, decoder: Tensor, log_probs: Tensor, **more) -> "Scores":
+        """From scores of the decoder's inputs [B, T, T], whose first is the start token."""
+        prefix = torch.zeros_like(decoder)
+        prefix[..., :-1] = decoder[..., 1:]
+        return cls(source, prefix, decoder[..., 0].contiguous(), log_probs, **more)
+
+
+@dataclass
+class Batch:
+    """A padded batch with everything a forward pass needs."""
+
+    input_ids: Tensor  # [B, S]
+    attention_mask: Tensor  # [B, S]
+    labels: Tensor  # [B, T], -100 is padding
+    decoder_input_ids: Tensor  # [B, T]
+
+    @property
+    def source_lengths(self) -> list[int]:
+        return self.attention_mask.sum(-1).tolist()
+
+    @property
+    def target_lengths(self) -> list[int]:
+        return self.labels.ne(-100).sum(-1).tolist()
+
+    def inputs(self) -> dict[str, Any]:
+        """Arguments of a forward pass that returns the logits of all steps."""
+        return {
+            "input_ids": self.input_ids,
+            "attention_mask": self.attention_mask,
+            "decoder_input_ids": self.decoder_input_ids,
+            "use_cache": False,
+        }
+
+
+def make_batch(
+    model: PreTrainedModel,
+    input_ids: Tensor,
+    labels: Tensor,
+    attention_mask: Tensor | None = None,
+    decoder_input_ids: Tensor | None = None,
+) -> Batch:
+    """Check the tensors of a batch; where the decoder's input is not given, shift the labels as the family does."""
+    given = {"input_ids": input_ids, "labels": labels, "attention_mask": attention_mask}
+    for name, ids in (given | {"decoder_input_ids": decoder_input_ids}).items():
+        if ids is None:
+            continue
+        if ids.ndim != 2 or ids.is_floating_point() or ids.shape[0] != input_ids.shape[0]:
+            raise InputError(
+                f"{name}: whole numbers of shape [batch, length] are needed, got {ids.dtype} of {list(ids.shape)}"
+            )
+        if ids.device != model.device:
+            raise InputError(
+                f"{name}: on {ids.device}, the model is on {model.device}; move it with .to(model.device)"
+            )
+    mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask.long()
+    for name, kept in {"attention_mask": mask.bool(), "labels": labels != -100}.items():
+        lengths = kept.sum(-1, keepdim=True)
+        if not torch.equal(kept, torch.arange(kept.shape[1], device=kept.device) < lengths):
+            raise InputError(f"{name}: padding must stand at the end of a row (pad with padding_side='right')")
+        if (lengths == 0).any():
+            raise InputError(f"{name}: row {int((lengths == 0).nonzero()[0, 0])} has no tokens; leave it out")
+    limit = getattr(model.config, "max_position_embeddings", None)
+    longest = max(input_ids.shape[1], labels.shape[1])
+    if limit is not None and longest > limit:
+        raise InputError(f"input_ids, labels: {longest} tokens are more than the model's {limit} positions; cut them")
+    shifted = decoder_inputs(model, labels) if decoder_input_ids is None else decoder_input_ids
+    return Batch(input_ids, mask, labels, shifted)
+
+
+@contextmanager
+def evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """Evaluation mode inside, the mode of every module as before outside."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        if any(training for _, training in modes):
+            model.eval()
+        yield
+    finally:
+        for module, training in modes:
+            if module.training != training:
+                module.training = training
+
+
+class AttributionMethod(ABC):
+    """An attribution method: called on a batch, it returns `Scores`.
+
+    To add one: subclass, set `name`, write `explain`, and add the class to `METHODS`.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = model
+        self.parts = parts(model)
+
+    def __call__(
+        self,
+        input_ids: Tensor,
+        labels: Tensor,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+    ) -> Scores:
+        """Explain all steps of a batch.
+
+        Args:
+            input_ids: [B, S] source tokens, padded on the right.
+            labels: [B, T] target tokens without the start token, -100 is padding.
+            attention_mask: [B, S], 0 for padding.
+            decoder_input_ids: [B, T] what the decoder reads; None for the family's own shift of the labels.
+        """
+        batch = make_batch(self.model, input_ids, labels, attention_mask, decoder_input_ids)
+        with evaluating(self.model):
+            return self.explain(batch)
+
+    @abstractmethod
+    def explain(self, batch: Batch) -> Scores:
+        """Scores of a checked batch, with the model in evaluation mode."""
+
+
+def label_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
+    """Log-probabilities [B, T] of the labels, 0 for padding."""
+    kept = labels != -100
+    picked = logits.gather(-1, labels.clamp(min=0)[..., None])[..., 0] - logits.logsumexp(-1)
+    return torch.where(kept, picked, 0)

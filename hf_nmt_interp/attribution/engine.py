@@ -1,0 +1,192 @@
+"""Relevance through single operations (METHODS: the table of messages), all explained steps of a sentence at once.
+
+Relevance is a tensor [L, K, units]: L tokens, K explained steps. `steps(l)` gives the first and the last step (plus
+one) that token l can have relevance for, so that causal zeros are not multiplied.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hf_nmt_interp.attribution.rules import Rule
+
+Steps = Callable[[int], tuple[int, int]]
+_CACHED = 2**18  # messages worked on at a time: 1 MB of float32, about a core's cache
+
+
+def rescale(passed: Tensor, came: Tensor) -> Tensor:
+    """Scale what a token passed on [L, K, n] to what came in [L, K, m]; what passed on nothing is divided evenly."""
+    total, given = passed.sum(-1, keepdim=True), came.sum(-1, keepdim=True)
+    lost = (total == 0) & (given != 0)
+    if lost.any():
+        passed = torch.where(lost, given / passed.shape[-1], passed)
+        total = torch.where(lost, given, total)
+    return passed.mul_(given / total.masked_fill(total == 0, 1))
+
+
+def through_tokens(
+    rule: Rule, relevance: Tensor, messages: Callable[[slice, Tensor], Tensor], n: int, steps: Steps
+) -> Tensor:
+    """Relevance of the inputs of an operation that works on each token by itself.
+
+    Args:
+        rule: how relevance is divided.
+        relevance: [L, K, m] of the operation's outputs.
+        messages: writes z [tokens, m, n] of some tokens into a buffer of that shape.
+        n: number of inputs of a token.
+        steps: first and last explained step of a token.
+
+    Returns:
+        [L, K, n].
+    """
+    length, _, m = relevance.shape
+    size = max(1, _CACHED // (m * n))
+    result = relevance.new_zeros(*relevance.shape[:2], n)
+    buffer = relevance.new_empty(min(size, length), m, n)
+    for start in range(0, length, size):
+        tokens = slice(start, min(start + size, length))
+        first, last = steps(start)[0], steps(tokens.stop - 1)[1]
+        if first >= last:
+            continue
+        came = relevance[tokens, first:last]  # [tokens, k, m]
+        z = messages(tokens, buffer[: tokens.stop - start])
+        for weight, part in rule.split(z):
+            share = came * rule.inverse(part.sum(-1)).mul_(weight)[:, None]
+            result[tokens, first:last] += share @ part
+    return rescale(result, relevance)
+
+
+def through_linear(
+    rule: Rule, relevance: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, steps: Steps
+) -> Tensor:
+    """Linear layer: z_ij = w_ji x_i + b_j / n, for x [L, n] and weight [m, n]."""
+    n = x.shape[-1]
+    constant = x.new_zeros(1, 1) if bias is None else (bias / n)[:, None]
+
+    def messages(tokens: slice, z: Tensor) -> Tensor:
+        return torch.addcmul(constant, weight, x[tokens, None], out=z)
+
+    return through_tokens(rule, relevance, messages, n, steps)
+
+
+def through_norm(rule: Rule, relevance: Tensor, x: Tensor, norm: Any, steps: Steps) -> Tensor:
+    """Layer norm, or RMS norm (no mean, no bias): the full Jacobian times the input, for x [L, n].
+
+    z_ij = w_j s (delta_ij - 1/n - xh_j xh_i / n) x_i + b_j / n, without the 1/n for RMS norm.
+    """
+    n = x.shape[-1]
+    layer_norm = isinstance(norm, torch.nn.LayerNorm)
+    epsilon = norm.eps if layer_norm else norm.variance_epsilon
+    centred = x - x.mean(-1, keepdim=True) if layer_norm else x
+    s = (centred.square().mean(-1, keepdim=True) + epsilon).rsqrt()
+    normalised = centred * s  # [L, n]
+    gain = norm.weight * s  # [L, n]
+    bias = norm.bias if layer_norm and norm.bias is not None else torch.zeros_like(norm.weight)
+    left = torch.stack([-gain * normalised / n, (bias / n).expand_as(x)], -1)  # [L, n, 2], by unit j
+    right = torch.stack([normalised * x, torch.ones_like(x)], -2)  # [L, 2, n], by input i
+    if layer_norm:
+        left, right = torch.cat([left, -gain[..., None] / n], -1), torch.cat([right, x[:, None]], -2)
+
+    def messages(tokens: slice, z: Tensor) -> Tensor:
+        torch.bmm(left[tokens], right[tokens], out=z)
+        z.diagonal(dim1=-2, dim2=-1).add_(gain[tokens] * x[tokens])
+        return z
+
+    return through_tokens(rule, relevance, messages, n, steps)
+
+
+def through_addition(rule: Rule, relevance: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Residual addition: the messages to a unit are the two summands a, b [L, n]."""
+    share = a.new_zeros(*a.shape, 2)
+    for weight, part in rule.split(torch.stack([a, b], -1)):
+        share += weight * part * rule.inverse(part.sum(-1, keepdim=True))
+    passed = torch.cat([relevance * share[:, None, :, 0], relevance * share[:, None, :, 1]], -1)
+    to_a, to_b = rescale(passed, relevance).chunk(2, -1)
+    return to_a, to_b
+
+
+def through_projection(rule: Rule, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Relevance 1 of one logit a step: z_i = w_i x_i + b / n; x and weight [T, n], bias [T]; returns [T, n]."""
+    result = torch.zeros_like(x)
+    for factor, part in rule.split(torch.addcmul((bias / x.shape[-1])[:, None], weight, x)):
+        result += factor * part * rule.inverse(part.sum(-1, keepdim=True))
+    return rescale(result, x.new_ones(len(x), 1))
+
+
+def through_attention(
+    rule: Rule,
+    relevance: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    w: Tensor,
+    scale: float,
+    steps: Steps,
+    values_only: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention core, head by head: relevance of queries, keys and values.
+
+    With J[t,d,s] = w[t,s] (v[s,d] - out[t,d]) and c the scale, unit (t, d) got w[t,s] v[s,d] from v[s,d],
+    J[t,d,s] c q[t,e] k[s,e] from k[s,e] and the sum over s of that from q[t,e].
+
+    Args:
+        rule: how relevance is divided.
+        relevance: of the heads' outputs [H, P, K, D].
+        q: [H, P, D].
+        k: [H, S, D].
+        v: [H, S, D].
+        w: attention weights [H, P, S].
+        scale: of the scores.
+        steps: first and last explained step of a query position.
+        values_only: send nothing to queries and keys.
+    """
+    heads, length, K, size = relevance.shape
+    keys = k.shape[1]
+    to_q, to_k, to_v = (relevance.new_zeros(heads, n, K, size) for n in (length, keys, keys))
+    block = max(1, 4 * _CACHED // (heads * size * max(keys, size)))
+    for start in range(0, length, block):
+        queries = slice(start, min(start + block, length))
+        first, last = steps(start)[0], steps(queries.stop - 1)[1]
+        if first >= last:
+            continue
+        came = relevance[:, queries, first:last]  # [H, t, k, D]
+        weights = w[:, queries]  # [H, t, S]
+        value_parts = rule.split(v.clone())
+        products: list[list[tuple[Tensor, Tensor]]] = [[]] * 2
+        query_parts: list[Tensor | None] = [None] * 2
+        if not values_only:
+            slope = (
+                (v[:, None] - (weights @ v)[:, :, None]).transpose(-1, -2) * weights[:, :, None] * scale
+            )  # [H,t,D,S]
+            pair = q[:, queries, None] * k[:, None]  # [H, t, S, D], the last over e
+            products = list(rule.split_product(slope, pair))
+            # [H, t, D, e]: the messages of all keys to one unit of the query, added up before they are split
+            query_parts = [part for _, part in rule.split((slope @ k[:, None]) * q[:, queries, None])]
+        for (factor, value), product, to_query in zip(value_parts, products, query_parts, strict=False):
+            total = weights @ value  # [H, t, D]
+            for a, b in product:
+                total = total + (a @ b.sum(-1, keepdim=True)).squeeze(-1)
+            if to_query is not None:
+                total = total + to_query.sum(-1)
+            share = came * rule.inverse(total).mul_(factor)[:, :, None]  # [H, t, k, D]
+            to_v[:, :, first:last] += torch.einsum("hts,htkd->hskd", weights, share) * value[:, :, None]
+            for a, b in product:
+                to_k[:, :, first:last] += torch.einsum("htks,htse->hske", share @ a, b)
+            if to_query is not None:
+                to_q[:, queries, first:last] += share @ to_query
+    return _rescale_heads(relevance, to_q, to_k, to_v, w)
+
+
+def _rescale_heads(relevance: Tensor, to_q: Tensor, to_k: Tensor, to_v: Tensor, w: Tensor):
+    """Scale what each head passed on to what came in; a head that passed on nothing gives to v by its weights."""
+    came = relevance.sum((1, 3))  # [H, K]
+    total = to_q.sum((1, 3)) + to_k.sum((1, 3)) + to_v.sum((1, 3))
+    lost = (total == 0) & (came != 0)
+    if lost.any():
+        by_weights = torch.einsum("hts,htkd->hskd", w, relevance)
+        to_v = torch.where(lost[:, None, :, None], by_weights, to_v)
+        total = torch.where(lost, came, total)
+    factor = (came / total.masked_fill(total == 0, 1))[:, None, :, None]
+    return to_q.mul_(factor), to_k.mul_(factor), to_v.mul_(factor)

@@ -1,0 +1,284 @@
+"""Layer-wise relevance propagation through a whole encoder-decoder (voita2021, section 2)."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from hf_nmt_interp.attribution import engine
+from hf_nmt_interp.attribution.attention import attention_weights
+from hf_nmt_interp.attribution.base import AttributionMethod, Batch, Scores, evaluating, label_log_probs, make_batch
+from hf_nmt_interp.attribution.rules import make_rule
+from hf_nmt_interp.attribution.tape import Tape
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.families import Attention, FeedForward, Parts, Sublayer
+
+
+class LRP(AttributionMethod):
+    """Relevance 1 of one logit a step, carried back to the input tokens; every step's total stays 1.
+
+    One forward pass is recorded for the whole batch; the walk back carries all steps of a sentence at once.
+
+    Args:
+        model: any supported translator.
+        rule: "alpha_beta" (voita2021, eq. 5) or "epsilon" (voita2019, appendix A).
+        alpha: weight of positive messages.
+        beta: weight of negative messages.
+        epsilon: stabiliser of the epsilon rule.
+        logit: which logit is explained, "top1" (the model's choice) or "label".
+        attention: "full", or "values" to treat attention weights as constants.
+        max_memory: bytes of relevance held at a time; longer work is cut into blocks of steps.
+    """
+
+    name = "lrp"
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        rule: str = "alpha_beta",
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        epsilon: float = 1e-6,
+        logit: str = "top1",
+        attention: str = "full",
+        max_memory: int = 2**30,
+    ) -> None:
+        super().__init__(model)
+        for argument, value, known in (
+            ("logit", logit, ("top1", "label")),
+            ("attention", attention, ("full", "values")),
+        ):
+            if value not in known:
+                raise InputError(f"{argument}: {value!r} is not one of {', '.join(known)}")
+        self.rule = make_rule(rule, alpha=alpha, beta=beta, epsilon=epsilon)
+        self.logit, self.values_only, self.max_memory = logit, attention == "values", max_memory
+
+    def explain(self, batch: Batch) -> Scores:
+        """Relevance of every token for every step of a batch."""
+        logits, walks = self._walks(batch)
+        source = logits.new_zeros(*batch.labels.shape, batch.input_ids.shape[1])
+        decoder = logits.new_zeros(*batch.labels.shape, batch.labels.shape[1])
+        gap = logits.new_zeros(len(logits))
+        for b, blocks in enumerate(walks):
+            for steps, walk in blocks:
+                walk.run()
+                source[b, steps, : walk.S] = walk.source
+                decoder[b, steps, : walk.T] = walk.prefix
+            total = source[b, : walk.T].sum(-1) + decoder[b, : walk.T].sum(-1)
+            gap[b] = (1 - total).abs().max()
+        return Scores.from_inputs(source, decoder, label_log_probs(logits, batch.labels), conservation_gap=gap)
+
+    def head_relevance(self, batches: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:
+        """Mean over all steps of a data set of each head's share of its layer's relevance (voita2019, section 4).
+
+        Args:
+            batches: of input_ids, labels and, where padded, attention_mask.
+
+        Returns:
+            {"encoder": [L, H], "decoder": [L, H], "cross": [L, H]}; rows sum to 1.
+        """
+        total: dict[str, list[Tensor]] = {}
+        count = 0
+        for inputs in batches:
+            batch = make_batch(self.model, **inputs)
+            with evaluating(self.model):
+                for _, walk in (block for blocks in self._walks(batch)[1] for block in blocks):
+                    walk.run()
+                    count += walk.K
+                    for kind, layers in walk.heads.items():  # layers: [K, H] each
+                        shares = [heads.double() / heads.double().sum(-1, keepdim=True) for heads in layers]
+                        sums = [share.sum(0) for share in shares]
+                        old = total.get(kind)
+                        total[kind] = sums if old is None else [a + b for a, b in zip(old, sums, strict=True)]
+        if not count:
+            raise InputError("batches: no batch was given; an iterator can be used up only once")
+        return {kind: torch.stack(rows) / count for kind, rows in total.items()}
+
+    @torch.no_grad()
+    def _walks(self, batch: Batch):
+        """Logits, and for each sentence its walks: (slice of steps, walk) for each block of steps."""
+        modules = _operations(self.parts)
+        with Tape(modules) as tape:
+            logits = self.model(**batch.inputs()).logits
+        if not torch.isfinite(logits).all():
+            raise InputError("model: its logits are not finite; check the weights and the input")
+        weights = {
+            a.core: attention_weights(tape, a, batch.attention_mask)
+            for kind in ("encoder", "decoder", "cross")
+            for a in self.parts.attentions(kind)
+        }
+        chosen = logits.argmax(-1) if self.logit == "top1" else batch.labels
+
+        def blocks(b: int):
+            S, T = batch.source_lengths[b], batch.target_lengths[b]
+            widest = max(m.out_features for m in modules[1:] if isinstance(m, nn.Linear))
+            # about six tensors [tokens, steps, units] are alive at the widest point
+            size = max(1, self.max_memory // (6 * max(S, T) * widest * logits.element_size()))
+            for start in range(0, T, size):
+                steps = slice(start, min(start + size, T))
+                yield steps, _Walk(self, tape, weights, b, S, T, steps, chosen[b])
+
+        return logits, [blocks(b) for b in range(len(logits))]
+
+
+def _operations(parts: Parts) -> list[Any]:
+    """Every module whose input the walk needs."""
+    found: list[nn.Module] = [parts.projection, *parts.head]
+    for stack in (parts.encoder, parts.decoder):
+        found += [norm for norm in (stack.embedding_norm, stack.final_norm) if norm is not None]
+        for sub in (sub for layer in stack.layers for sub in layer):
+            found.append(sub.norm)
+            branch = sub.branch
+            if isinstance(branch, Attention):
+                found += [branch.core, branch.query, branch.key, branch.value, branch.output]
+            else:
+                found += [m for m in (branch.inner, branch.gate, branch.outer) if m is not None]
+    return found
+
+
+class _Walk:
+    """The way back for some steps of one sentence; relevance tensors are [tokens, steps, units]."""
+
+    def __init__(
+        self,
+        lrp: LRP,
+        tape: Tape,
+        weights: dict[nn.Module, Tensor],
+        b: int,
+        S: int,
+        T: int,
+        steps: slice,
+        chosen: Tensor,
+    ) -> None:
+        self.parts, self.rule, self.values_only = lrp.parts, lrp.rule, lrp.values_only
+        self.tape, self.weights = tape, weights
+        self.b, self.S, self.T, self.start, self.K = b, S, T, steps.start, steps.stop - steps.start
+        self.chosen = chosen[steps]
+        self.heads: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
+
+    # which steps a token can have relevance for
+    def _all(self, token: int) -> tuple[int, int]:
+        return 0, self.K
+
+    def _own(self, token: int) -> tuple[int, int]:
+        return max(token - self.start, 0), min(token - self.start + 1, self.K)
+
+    def _later(self, token: int) -> tuple[int, int]:
+        return max(token - self.start, 0), self.K
+
+    @torch.no_grad()
+    def run(self) -> None:
+        """Fill `source` [K, S], `prefix` [K, T] (the decoder's inputs) and `heads`."""
+        relevance = self._from_logits()
+        memory = relevance.new_zeros(self.S, self.K, self._in(self._cross()[0].key, self.S).shape[-1])
+        steps = self._own  # above the last self-attention a step has relevance at its own position only
+        stack = self.parts.decoder
+        if stack.final_norm is not None:
+            relevance = self._norm(relevance, stack.final_norm, self.T, steps)
+        for sub in (sub for layer in reversed(stack.layers) for sub in reversed(layer)):
+            relevance, to_memory = self._sublayer(relevance, sub, self.T, steps)
+            if to_memory is not None:
+                memory += to_memory
+            if isinstance(sub.branch, Attention) and sub.branch.kind == "decoder":
+                steps = self._later
+        self.prefix = self._embedding(relevance, stack.embedding_norm, self.T, steps)
+        stack = self.parts.encoder
+        if stack.final_norm is not None:
+            memory = self._norm(memory, stack.final_norm, self.S, self._all)
+        for sub in (sub for layer in reversed(stack.layers) for sub in reversed(layer)):
+            memory, _ = self._sublayer(memory, sub, self.S, self._all)
+        self.source = self._embedding(memory, stack.embedding_norm, self.S, self._all)
+        self.heads = {kind: layers[::-1] for kind, layers in self.heads.items()}
+
+    def _cross(self) -> list[Attention]:
+        return self.parts.decoder.attentions("cross")
+
+    def _in(self, module: nn.Module, length: int) -> Tensor:
+        return self.tape.input(module)[self.b, :length]
+
+    def _out(self, module: nn.Module, length: int) -> Tensor:
+        return self.tape.output(module)[self.b, :length]
+
+    def _from_logits(self) -> Tensor:
+        projection: Any = self.parts.projection
+        own = slice(self.start, self.start + self.K)
+        x = self._in(projection, self.T)[own]
+        bias = x.new_zeros(self.K) if projection.bias is None else projection.bias[self.chosen]
+        if self.parts.logits_bias is not None:
+            bias = bias + self.parts.logits_bias.flatten()[self.chosen]
+        here = engine.through_projection(self.rule, x, projection.weight[self.chosen], bias)  # [K, n]
+        relevance = x.new_zeros(self.T, self.K, x.shape[-1])
+        at = torch.arange(self.K, device=x.device)
+        relevance[at + self.start, at] = here
+        for module in reversed(self.parts.head):
+            through = self._linear if isinstance(module, nn.Linear) else self._norm
+            relevance = through(relevance, module, self.T, self._own)
+        return relevance
+
+    def _linear(self, relevance: Tensor, module: Any, length: int, steps: engine.Steps) -> Tensor:
+        x = self._in(module, length)
+        return engine.through_linear(self.rule, relevance, x, module.weight, module.bias, steps)
+
+    def _norm(self, relevance: Tensor, norm: nn.Module, length: int, steps: engine.Steps) -> Tensor:
+        return engine.through_norm(self.rule, relevance, self._in(norm, length), norm, steps)
+
+    def _embedding(self, relevance: Tensor, norm: nn.Module | None, length: int, steps: engine.Steps) -> Tensor:
+        if norm is not None:
+            relevance = self._norm(relevance, norm, length, steps)
+        return relevance.sum(-1).T  # [K, L]
+
+    def _sublayer(self, relevance: Tensor, sub: Sublayer, length: int, steps: engine.Steps):
+        """Norm, addition and branch: relevance of the input, and of the encoder's output where it is read."""
+        first, last = sub.branch.ends
+        stream = self._in(sub.norm if sub.norm_first else first, length)
+        if not sub.norm_first:
+            relevance = self._norm(relevance, sub.norm, length, steps)
+        relevance, inside = engine.through_addition(self.rule, relevance, stream, self._out(last, length))
+        to_memory = None
+        if isinstance(sub.branch, FeedForward):
+            inside = self._feed_forward(inside, sub.branch, length, steps)
+        else:
+            inside, to_memory = self._attention(inside, sub.branch, length, steps)
+            if sub.branch.kind == "decoder":
+                steps = self._later
+        if sub.norm_first:
+            inside = self._norm(inside, sub.norm, length, steps)
+        return relevance + inside, to_memory
+
+    def _feed_forward(self, relevance: Tensor, ffn: FeedForward, length: int, steps: engine.Steps) -> Tensor:
+        relevance = self._linear(relevance, ffn.outer, length, steps)  # activations pass it unchanged
+        if ffn.gate is None:
+            return self._linear(relevance, ffn.inner, length, steps)
+        half = relevance / 2  # a product of two branches: half to each factor
+        return self._linear(half, ffn.inner, length, steps) + self._linear(half, ffn.gate, length, steps)
+
+    def _attention(self, relevance: Tensor, attention: Attention, length: int, steps: engine.Steps):
+        keys = self.T if attention.kind == "decoder" else self.S
+
+        def split(x: Tensor) -> Tensor:  # [L, ..., H * D] -> [H, L, ..., D]
+            return x.unflatten(-1, (-1, attention.head_size)).movedim(-2, 0)
+
+        def merge(x: Tensor) -> Tensor:  # [H, L, K, D] -> [L, K, H * D]
+            return x.movedim(0, -2).flatten(-2)
+
+        relevance = split(self._linear(relevance, attention.output, length, steps))
+        self.heads[attention.kind].append(relevance.sum((1, 3)).T)  # [K, H]
+        q, k, v = (
+            split(self._out(m, n))
+            for m, n in ((attention.query, length), (attention.key, keys), (attention.value, keys))
+        )
+        w = self.weights[attention.core][self.b, :, :length, :keys]
+        to_q, to_k, to_v = map(
+            merge,
+            engine.through_attention(self.rule, relevance, q, k, v, w, attention.scale, steps, self.values_only),
+        )
+        key_steps = self._later if attention.kind == "decoder" else self._all
+        to_stream = self._linear(to_q, attention.query, length, steps)
+        to_keys = self._linear(to_k, attention.key, keys, key_steps) + self._linear(
+            to_v, attention.value, keys, key_steps
+        )
+        if attention.kind == "cross":
+            return to_stream, to_keys
+        return to_stream + to_keys, None

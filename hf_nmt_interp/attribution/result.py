@@ -1,0 +1,148 @@
+"""The explanation of one sentence pair."""
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.tokens import TokenWords
+
+_FORMAT, _VERSION = "hf_nmt_interp.attribution", 1
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AttributionResult:
+    """How much every token contributed to every step of one translation.
+
+    Attributes:
+        source_side: source tokens and their words.
+        target_side: target tokens (without the start token, with EOS) and their words.
+        source: [T, S], contribution of source token i to step t.
+        prefix: [T, T], contribution of target token j to step t; 0 for j >= t (word level: for j > t).
+        start: [T], contribution of the decoder start token.
+        log_probs: [T], log-probability of the target tokens.
+        conservation_gap: LRP: largest |1 - total| over the steps; None for methods without a fixed total.
+        method: name of the method.
+        settings: its settings.
+        level: "token", or "word" after `to_words()`.
+    """
+
+    source_side: TokenWords
+    target_side: TokenWords
+    source: np.ndarray
+    prefix: np.ndarray
+    start: np.ndarray
+    log_probs: np.ndarray | None = None
+    conservation_gap: float | None = None
+    method: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+    level: str = "token"
+
+    def __post_init__(self) -> None:
+        S, T = len(self.source_side.tokens), len(self.target_side.tokens)
+        shapes = {"source": (T, S), "prefix": (T, T), "start": (T,), "log_probs": (T,)}
+        for name, shape in shapes.items():
+            value = getattr(self, name)
+            if value is not None and np.shape(value) != shape:
+                raise InputError(f"{name}: shape {np.shape(value)} does not fit {T} target and {S} source tokens")
+
+    @property
+    def source_tokens(self) -> list[str]:
+        """Source tokens as shown."""
+        return self.source_side.tokens
+
+    @property
+    def target_tokens(self) -> list[str]:
+        """Target tokens as shown, without the start token, with EOS."""
+        return self.target_side.tokens
+
+    @property
+    def source_contribution(self) -> np.ndarray:
+        """[T], source mass / (source + prefix mass); 1 at the first step (voita2021, section 2.3)."""
+        source, prefix = self.source.sum(-1), self.prefix.sum(-1)
+        total = source + prefix
+        return np.divide(source, total, out=np.full_like(source, np.nan), where=total != 0)
+
+    def to_words(self) -> "AttributionResult":
+        """The same at word level: sum over the subwords of a contributing word, mean over those of an explained one.
+
+        Special tokens stay as units of their own, so totals are kept. What a word's first subwords contribute to its
+        later ones stands on the diagonal of `prefix`.
+        """
+        if self.level == "word":
+            return self
+        columns, source_side = _merge(self.source_side)
+        summed, target_side = _merge(self.target_side)
+        mean = (summed / summed.sum(0)).T  # [words, T]
+        return replace(
+            self,
+            source_side=source_side,
+            target_side=target_side,
+            source=mean @ self.source @ columns,
+            prefix=mean @ self.prefix @ summed,
+            start=mean @ self.start,
+            log_probs=None if self.log_probs is None else self.log_probs @ summed,
+            level="word",
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write one safetensors file; `load` reads it."""
+        from safetensors.numpy import save_file
+
+        arrays = {n: getattr(self, n) for n in ("source", "prefix", "start", "log_probs")}
+        rest = {n: getattr(self, n) for n in ("conservation_gap", "method", "settings", "level")}
+        rest |= {"source_side": vars(self.source_side), "target_side": vars(self.target_side)}
+        metadata = {"format": _FORMAT, "version": str(_VERSION), "result": json.dumps(rest, ensure_ascii=False)}
+        save_file({n: np.ascontiguousarray(a) for n, a in arrays.items() if a is not None}, path, metadata)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "AttributionResult":
+        """Read what `save` wrote."""
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, "np") as file:
+                metadata, arrays = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            raise InputError(f"path: {path} is not a saved AttributionResult ({error})") from error
+        if metadata.get("format") != _FORMAT:
+            raise InputError(f"path: {path} is not a saved AttributionResult")
+        if int(metadata["version"]) > _VERSION:
+            raise InputError(f"path: {path} has version {metadata['version']}; update hf_nmt_interp to read it")
+        rest = json.loads(metadata["result"])
+        sides: dict[str, Any] = {side: TokenWords(**rest.pop(side)) for side in ("source_side", "target_side")}
+        return cls(**sides, **arrays, **rest)
+
+    def to_html(self) -> str:
+        """A self-contained HTML page."""
+        from hf_nmt_interp.report.html import render
+
+        return render([self])
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+    def __repr__(self) -> str:
+        share = float(np.nanmean(self.source_contribution)) if len(self.start) else float("nan")
+        shown = (" ".join(side.words) for side in (self.source_side, self.target_side))
+        pair = " -> ".join(repr(text if len(text) <= 40 else text[:37] + "...") for text in shown)
+        gap = "" if self.conservation_gap is None else f", conservation gap {self.conservation_gap:.1e}"
+        T, S = self.source.shape
+        return f"AttributionResult({pair}, {self.method}, {S} x {T} {self.level}s, source share {share:.2f}{gap})"
+
+
+def _merge(side: TokenWords) -> tuple[np.ndarray, TokenWords]:
+    """0/1 matrix [tokens, units] from tokens to words (special tokens are units of their own), and the units."""
+    units: list[int | str] = []  # a word's index, or the text of a special token
+    column = []
+    for token, word in zip(side.tokens, side.word_ids, strict=True):
+        if word is None or not units or units[-1] != word:
+            units.append(token if word is None else word)
+        column.append(len(units) - 1)
+    names = [unit if isinstance(unit, str) else side.words[unit] for unit in units]
+    special = [isinstance(unit, str) for unit in units]
+    ids = [None if isinstance(unit, str) else unit for unit in units]
+    return np.eye(len(units), dtype=np.float32)[column], TokenWords(names, side.words, ids, special)

@@ -1,0 +1,37 @@
+"""The alpha-beta rule (voita2021, eq. 5)."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from hf_nmt_interp.errors import InputError
+
+
+@dataclass(frozen=True)
+class AlphaBeta:
+    """Share of input i: alpha z+_ij / sum_i z+_ij + beta z-_ij / sum_i z-_ij; a missing sign contributes 0."""
+
+    alpha: float = 1.0
+    beta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if min(self.alpha, self.beta) < 0 or not math.isclose(self.alpha + self.beta, 1.0):
+            raise InputError(f"alpha, beta: {self.alpha}, {self.beta} must be at least 0 and add up to 1, as 1 and 0")
+
+    def split(self, z: Tensor) -> Iterator[tuple[float, Tensor]]:
+        if self.beta:
+            yield self.beta, z.clamp(max=0)
+        if self.alpha:
+            yield self.alpha, z.clamp_(min=0)
+
+    def split_product(self, a: Tensor, b: Tensor) -> Iterator[list[tuple[Tensor, Tensor]]]:
+        a_pos, a_neg, b_pos, b_neg = a.clamp(min=0), a.clamp(max=0), b.clamp(min=0), b.clamp(max=0)
+        if self.beta:
+            yield [(a_pos, b_neg), (a_neg, b_pos)]
+        if self.alpha:
+            yield [(a_pos, b_pos), (a_neg, b_neg)]
+
+    def inverse(self, total: Tensor) -> Tensor:
+        return total.reciprocal().masked_fill_(total == 0, 0)

@@ -1,0 +1,28 @@
+"""The epsilon rule (voita2019, appendix A)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from hf_nmt_interp.errors import InputError
+
+
+@dataclass(frozen=True)
+class Epsilon:
+    """Share of input i: z_ij / (sum_i z_ij + epsilon sign(sum_i z_ij)), with sign(0) = 1."""
+
+    epsilon: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if self.epsilon <= 0:
+            raise InputError(f"epsilon: {self.epsilon} must be positive, as 1e-6")
+
+    def split(self, z: Tensor) -> Iterator[tuple[float, Tensor]]:
+        yield 1.0, z
+
+    def split_product(self, a: Tensor, b: Tensor) -> Iterator[list[tuple[Tensor, Tensor]]]:
+        yield [(a, b)]
+
+    def inverse(self, total: Tensor) -> Tensor:
+        return (total + self.epsilon * (total >= 0).to(total.dtype).mul_(2).sub_(1)).reciprocal()

@@ -1,0 +1,46 @@
+"""A tape of one forward pass: what each module took in and gave out."""
+
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor, nn
+
+
+class Tape:
+    """Context in which the inputs and outputs of the given modules are kept; nothing is left on them afterwards.
+
+    Only forward passes of the thread that opened the tape are recorded.
+
+    >>> layer = nn.Linear(2, 3)
+    >>> with Tape([layer]) as tape:
+    ...     y = layer(layer.weight.new_ones(1, 2))
+    >>> tape.input(layer).tolist(), tape.output(layer) is y, len(layer._forward_hooks)
+    ([[1.0, 1.0]], True, 0)
+    """
+
+    def __init__(self, modules: Iterable[nn.Module]) -> None:
+        self._modules = list(modules)
+        self._kept: dict[nn.Module, tuple[Tensor, Any]] = {}
+
+    def __enter__(self) -> "Tape":
+        thread = threading.get_ident()
+
+        def keep(module: nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
+            if threading.get_ident() == thread:
+                self._kept[module] = (args[0] if args else next(iter(kwargs.values())), output)
+
+        self._handles = [module.register_forward_hook(keep, with_kwargs=True) for module in self._modules]
+        return self
+
+    def __exit__(self, *error) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def input(self, module: nn.Module) -> Tensor:
+        """First input of the module's last call."""
+        return self._kept[module][0]
+
+    def output(self, module: nn.Module) -> Any:
+        """Output of the module's last call."""
+        return self._kept[module][1]
