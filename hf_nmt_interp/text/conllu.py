@@ -1,0 +1,95 @@
+"""Dependency trees of CoNLL-U files (https://universaldependencies.org/format.html)."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.corpus import read_lines
+
+_COLUMNS = 10
+
+
+@dataclass
+class Sentence:
+    """A sentence with its tree; lists of one entry for each syntactic word, indices from 0.
+
+    Args:
+        words: forms of the syntactic words, e.g. `an dem Montag`.
+        heads: index of each word's head, None for the root.
+        deprels: relation to the head, with subtype, e.g. `nsubj:pass`.
+        upos: universal part of speech.
+        text: the sentence as written, from its comment, else the tokens joined as `SpaceAfter=No` says.
+        tokens: the words as written, where a multiword token is one, e.g. `am Montag`.
+        token_ids: index of the token that each word is part of.
+    """
+
+    words: list[str] = field(default_factory=list)
+    heads: list[int | None] = field(default_factory=list)
+    deprels: list[str] = field(default_factory=list)
+    upos: list[str] = field(default_factory=list)
+    text: str = ""
+    tokens: list[str] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+
+
+def read_conllu(path: str | Path) -> Iterator[Sentence]:
+    """Sentences of a CoNLL-U file; empty nodes (`5.1`) and enhanced dependencies are left out."""
+    block: list[tuple[str, str]] = []  # where a line stands, and the line
+    for number, line in enumerate(read_lines(path), 1):
+        if line.strip():
+            block.append((f"{path}, line {number}", line.removesuffix("\r")))
+        elif block:
+            yield _sentence(block)
+            block = []
+    if block:
+        yield _sentence(block)
+
+
+def _sentence(block: list[tuple[str, str]]) -> Sentence:
+    sentence, written, open_until = Sentence(), "", 0
+    places = []  # of the words
+    for where, line in block:
+        if line.startswith("#"):
+            if match := re.match(r"#\s*text\s*=\s*(.*)", line):
+                sentence.text = match[1].strip()
+            continue
+        columns = line.split("\t")
+        if len(columns) != _COLUMNS:
+            raise InputError(f"{where}: {len(columns)} columns, not {_COLUMNS} separated by tabs")
+        node, form, _, upos, _, _, head, deprel, _, misc = columns
+        if re.fullmatch(r"\d+\.\d+", node):
+            continue
+        due = len(sentence.words) + 1
+        multiword = re.fullmatch(r"(\d+)-(\d+)", node)
+        if multiword and not open_until < int(multiword[1]) == due <= int(multiword[2]):
+            raise InputError(f"{where}: multiword token {node} where word {due} is due")
+        if not multiword and node != str(due):
+            raise InputError(f"{where}: ID {node!r} where word {due} is due")
+        if multiword or due > open_until:
+            sentence.tokens.append(form)
+            written += form if "SpaceAfter=No" in misc.split("|") else form + " "
+        if multiword:
+            open_until = int(multiword[2])
+            continue
+        if not re.fullmatch("[0-9]+", head):
+            raise InputError(f"{where}: HEAD {head!r} is no number; the file must have trees")
+        sentence.words.append(form)
+        sentence.heads.append(int(head) - 1 if int(head) else None)
+        sentence.deprels.append(deprel)
+        sentence.upos.append(upos)
+        sentence.token_ids.append(len(sentence.tokens) - 1)
+        places.append(where)
+    _check(sentence, open_until, places)
+    sentence.text = sentence.text or written.strip()
+    return sentence
+
+
+def _check(sentence: Sentence, open_until: int, places: list[str]) -> None:
+    count = len(sentence.words)
+    for where, word, head in zip(places, range(count), sentence.heads, strict=True):
+        if head is not None and (head >= count or head == word):
+            raise InputError(f"{where}: HEAD {head + 1} of word {word + 1} is itself or not among {count} words")
+    if open_until > count:
+        raise InputError(f"{places[-1] if places else ''}: the multiword token goes on to word {open_until}")

@@ -1,0 +1,125 @@
+"""Parallel text as an iterator of (source, target) pairs: line-parallel files, JSON lines, `datasets` sets.
+
+Nothing is read ahead, so corpora of any size fit; what is wrong with a file is said with its name and line.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from hf_nmt_interp.errors import InputError
+
+Pair = tuple[str, str]
+
+
+def read_lines(path: str | Path) -> Iterator[str]:
+    r"""Lines of a UTF-8 file, split on "\n" only and without it; a byte order mark is dropped."""
+    try:
+        file = open(path, "rb")  # noqa: SIM115  (closed below)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    with file:
+        for number, raw in enumerate(file, 1):
+            try:
+                line = raw.removesuffix(b"\n").decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise InputError(
+                    f"{path}, line {number}: byte {error.start + 1} (0x{raw[error.start]:02x}) is not UTF-8; "
+                    "convert the file first"
+                ) from error
+            if "\0" in line:
+                raise InputError(f"{path}, line {number}: NUL character; is this a text file?")
+            yield line
+
+
+def read_pairs(*paths: str | Path, source: str = "source", target: str = "target") -> Iterator[Pair]:
+    """Pairs of two line-parallel text files (`read_parallel`) or of one JSONL file (`read_jsonl`)."""
+    if len(paths) == 2:
+        return read_parallel(*paths)
+    if len(paths) == 1:
+        return read_jsonl(*paths, source=source, target=target)
+    raise InputError(f"paths: {len(paths)} files; give two text files or one JSONL file")
+
+
+def read_parallel(source: str | Path, target: str | Path) -> Iterator[Pair]:
+    """Pairs of two files whose lines belong together."""
+    for number, (source_line, target_line) in enumerate(zip_longest(read_lines(source), read_lines(target)), 1):
+        if source_line is None or target_line is None:
+            short, long = (source, target) if source_line is None else (target, source)
+            raise InputError(f"{short}, line {number}: missing; {long} has more lines, but they must be parallel")
+        yield source_line, target_line
+
+
+def read_jsonl(path: str | Path, source: str = "source", target: str = "target") -> Iterator[Pair]:
+    """Pairs of a file with one JSON object in each line; empty lines are skipped.
+
+    Args:
+        path: e.g. lines like `{"source": "A dog.", "target": "Ein Hund."}` or, with `source="en", target="de"`,
+            `{"translation": {"en": "A dog.", "de": "Ein Hund."}}`.
+        source: field of the source sentence, in the object or in its `translation`.
+        target: field of the target sentence.
+    """
+    for number, line in enumerate(read_lines(path), 1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InputError(f"{where}: not JSON ({error.msg} at column {error.colno})") from error
+        yield _pair(row, source, target, where)
+
+
+def read_dataset(
+    dataset: str | Path | Iterable[Mapping[str, Any]],
+    source: str = "source",
+    target: str = "target",
+    *,
+    config: str | None = None,
+    split: str = "train",
+    streaming: bool = False,
+) -> Iterator[Pair]:
+    """Pairs of a `datasets` set.
+
+    Args:
+        dataset: a loaded set (streaming or not) or any rows; or the name of one on the Hub, a folder with data files,
+            or a folder that `save_to_disk` wrote.
+        source: column of the source sentence, or key in the column `translation`.
+        target: column of the target sentence, or key in the column `translation`.
+        config: name of the configuration to load, e.g. `de-en`.
+        split: which split to load, e.g. `train` or `train[:1000]`.
+        streaming: whether to read it over the network while iterating instead of downloading it first.
+    """
+    name = str(dataset) if isinstance(dataset, str | Path) else "dataset"
+    rows = _load(name, config, split, streaming) if isinstance(dataset, str | Path) else dataset
+    for number, row in enumerate(rows, 1):
+        yield _pair(row, source, target, f"{name}, row {number}")
+
+
+def _load(name: str, config: str | None, split: str, streaming: bool) -> Iterable[Mapping[str, Any]]:
+    import datasets  # heavy
+
+    try:
+        if (Path(name) / "dataset_dict.json").exists():
+            return datasets.load_from_disk(name)[split]
+        if (Path(name) / "state.json").exists():
+            return datasets.load_from_disk(name)
+        return datasets.load_dataset(name, config, split=split, streaming=streaming)
+    except (KeyError, ValueError, OSError, datasets.exceptions.DatasetsError) as error:
+        message = str(error).strip().split("\n")[0]
+        raise InputError(f"dataset: {name} (config {config}, split {split}) cannot be loaded: {message}") from error
+
+
+def _pair(row: Any, source: str, target: str, where: str) -> Pair:
+    """The two sentences of a row."""
+    if not isinstance(row, Mapping):
+        raise InputError(f"{where}: {str(row)[:80]!r} has no fields")
+    fields = row["translation"] if isinstance(row.get("translation"), Mapping) else row
+    if missing := [field for field in (source, target) if field not in fields]:
+        raise InputError(f"{where}: no field {missing[0]!r}; it has {', '.join(map(repr, fields))}")
+    for field in (source, target):
+        if not isinstance(fields[field], str):
+            raise InputError(f"{where}: field {field!r} is {fields[field]!r}, not a string")
+    return fields[source], fields[target]
