@@ -128,5 +128,5 @@ def set_gate(attention: Attention, gate: HardConcreteGate | None) -> None:
     new = (nn.Linear if gate is None else GatedLinear)(old.in_features, old.out_features, has_bias, device="meta")
     new.weight, new.bias = old.weight, old.bias
     if gate is not None:
-        new.gate = gate
+        new.gate = gate.to(old.weight.device)
     setattr(attention, name, new.train(old.training))

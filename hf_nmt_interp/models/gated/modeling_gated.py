@@ -37,6 +37,10 @@ class GatedHeadsMixin(PreTrainedModel):
     _keep_in_fp32_modules_strict = ["log_alpha"]  # noqa: RUF012
 
     def __init__(self, config):
+        if not hasattr(config, "kept_heads"):  # not isinstance: remote code may hold its configuration class twice
+            raise ValueError(
+                f"config is a {type(config).__name__}; use Gated{type(config).__name__}(**config.to_dict())"
+            )
         super().__init__(config)
         for attentions in self.attentions().values():
             for attention in attentions:
@@ -69,7 +73,7 @@ class GatedHeadsMixin(PreTrainedModel):
                 if attention.kept_heads and gate_of(attention) is None:
                     heads = len(attention.kept_heads)
                     gate = HardConcreteGate(heads, config.gate_temperature, config.gate_stretch, config.gate_init)
-                    set_gate(attention, gate.to(self.device))
+                    set_gate(attention, gate)
         config.gated_attentions = [kind for kind in KINDS if kind in kinds or any(self.gates()[kind])]
 
     def l0_penalty(self) -> Tensor:
@@ -92,7 +96,7 @@ class GatedHeadsMixin(PreTrainedModel):
         return {kind: [_open_heads(attention) for attention in layers] for kind, layers in self.attentions().items()}
 
     def set_kept_heads(self, kept: dict[str, list[list[int]]]) -> None:
-        """Open the gates of some heads and close those of all others, as far as they will: by hand, without training.
+        """Open the gates of some heads and close those of all others by hand: log_alpha 10 and -10.
 
         Args:
             kept: for each kind, for each layer, the heads to keep; kinds that are not there stay as they are.

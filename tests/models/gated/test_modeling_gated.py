@@ -325,6 +325,8 @@ def test_bad_settings_are_named(load):
         ValueError, match=r"gated_attentions=\['encoder', 'self'\]: \['self'\] not among 'all', encoder"
     ):
         load("marian", gated_attentions=["encoder", "self"])
+    with pytest.raises(ValueError, match=r"config is a MarianConfig; use GatedMarianConfig\(\*\*config.to_dict\(\)\)"):
+        gated.GatedMarianMTModel(plain_model("marian").config)
     model = load("marian", gated_attentions="cross")
     with pytest.raises(ValueError, match="'self', which is not a kind of attention: encoder, decoder, cross"):
         model.set_kept_heads({"self": [[0], [0]]})
@@ -334,6 +336,21 @@ def test_bad_settings_are_named(load):
         model.set_kept_heads({"cross": [[0], [2, 7]]})
     with pytest.raises(ValueError, match=r"a layer without gates keeps \[0, 1, 2, 3\]; add_gates"):
         model.set_kept_heads({"encoder": [[0], [0]]})
+
+
+@every_family
+def test_the_configuration_of_a_pruned_model_builds_the_same_architecture_from_scratch(family, load, tmp_path):
+    model = load(family)
+    model.set_kept_heads(HEADLESS)
+    pruned = model.prune()
+    pruned.save_pretrained(tmp_path)
+    scratch = CLASSES[family](CLASSES[family].config_class.from_pretrained(tmp_path))
+    assert {name: p.shape for name, p in scratch.named_parameters()} == {
+        name: p.shape for name, p in pruned.named_parameters()
+    }
+    assert scratch.kept_heads() == HEADLESS
+    assert logits(scratch.eval()).isfinite().all()
+    assert (logits(scratch) - logits(pruned)).abs().max() > 1e-3
 
 
 REMOTE = """
