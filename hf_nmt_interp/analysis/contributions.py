@@ -1,0 +1,97 @@
+"""Source and prefix contributions over a data set (voita2021, sections 4 to 7)."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hf_nmt_interp.attribution.result import AttributionResult
+from hf_nmt_interp.errors import InputError
+
+
+def entropy(contributions: np.ndarray) -> np.ndarray:
+    """Entropy (nats) of each row, normalised to sum 1; NaN for a row without mass.
+
+    >>> entropy(np.array([[2.0, 2.0], [1.0, 0.0]])).round(4).tolist()
+    [0.6931, 0.0]
+    """
+    mass = contributions.sum(-1, keepdims=True)
+    p = np.divide(contributions, mass, out=np.full_like(contributions, np.nan), where=mass != 0)
+    return -np.where(p == 0, 0, p * np.log(np.where(p == 0, 1, p))).sum(-1)
+
+
+def source_contribution(result: AttributionResult) -> np.ndarray:
+    """[T], share of the source in what was contributed to each step."""
+    return result.source_contribution
+
+
+def source_entropy(result: AttributionResult) -> np.ndarray:
+    """[T], entropy of the source contributions of each step: how many source tokens it looks at."""
+    return entropy(result.source)
+
+
+def prefix_entropy(result: AttributionResult) -> np.ndarray:
+    """[T], entropy of the prefix contributions of each step; NaN at the first, which has no prefix."""
+    return entropy(result.prefix)
+
+
+def position_influence(result: AttributionResult) -> np.ndarray:
+    """[S], total influence of source position k: (S / T) sum_t source[t, k] / sum_i source[t, i]; its mean is 1."""
+    T, S = result.source.shape
+    return S / T * (result.source / result.source.sum(-1, keepdims=True)).sum(0)
+
+
+STATISTICS: dict[str, Callable[[AttributionResult], np.ndarray]] = {
+    "source_contribution": source_contribution,
+    "source_entropy": source_entropy,
+    "prefix_entropy": prefix_entropy,
+    "position_influence": position_influence,
+}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Mean by position over a data set, with a 95 % confidence interval.
+
+    Attributes:
+        mean: by position.
+        low: lower end, mean - 1.96 standard errors.
+        high: upper end.
+        count: sentences that have a value at the position.
+    """
+
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    count: np.ndarray
+
+
+def mean_curve(rows: Sequence[np.ndarray]) -> Curve:
+    """Mean of rows of any lengths at each position; NaN values do not count.
+
+    >>> mean_curve([np.array([1.0, 2.0]), np.array([3.0])]).mean.tolist()
+    [2.0, 2.0]
+    """
+    if not rows:
+        raise InputError("results: none given; the mean needs at least one sentence")
+    table = np.full((len(rows), max(map(len, rows))), np.nan)
+    for line, row in zip(table, rows, strict=True):
+        line[: len(row)] = row
+    kept = ~np.isnan(table)
+    count = kept.sum(0)
+    some = np.maximum(count, 1)
+    mean = np.where(count > 0, np.where(kept, table, 0).sum(0) / some, np.nan)
+    squares = np.where(kept, (table - mean) ** 2, 0).sum(0)
+    # the standard error needs two sentences
+    error = np.sqrt(np.divide(squares, count * (count - 1), out=np.full(len(mean), np.nan), where=count > 1))
+    return Curve(mean, mean - 1.96 * error, mean + 1.96 * error, count)
+
+
+def contribution_curves(results: Iterable[AttributionResult]) -> dict[str, Curve]:
+    """Means by position of source contribution, entropies and position influence.
+
+    The papers take sentence pairs of one source length and one target length; with mixed lengths a position's mean is
+    over the sentences that reach it.
+    """
+    results = list(results)
+    return {name: mean_curve([statistic(r) for r in results]) for name, statistic in STATISTICS.items()}
