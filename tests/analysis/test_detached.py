@@ -1,0 +1,31 @@
+"""Detached sources."""
+
+import numpy as np
+import pytest
+
+from hf_nmt_interp.analysis.detached import auroc, detached_study
+from hf_nmt_interp.errors import InputError
+from tests.tiny_models import tiny_model
+
+
+def test_auroc_against_counting():
+    generator = np.random.default_rng(0)
+    positive, negative = generator.integers(0, 5, 30).astype(float), generator.integers(0, 4, 20).astype(float)
+    wins = [(p > n) + 0.5 * (p == n) for p in positive for n in negative]
+    assert auroc(positive, negative) == pytest.approx(np.mean(wins))
+
+
+def test_every_sentence_gets_a_source_of_another(tokenizer_of):
+    tokenizer = tokenizer_of("marian")
+    model = tiny_model("marian", vocab_size=len(tokenizer))
+    sources = ["the cat", "a dog sleeps", "my house", "we read"]
+    study = detached_study(model, tokenizer, sources, method="lrp", generate={"max_length": 8, "num_beams": 1})
+    assert {row["score"] for row in study.table()} == {"source_share", "log_probability"}
+    # a random model's greedy output is likelier with the source it was made from
+    assert (study.true["log_probability"] > study.detached["log_probability"]).all()
+    assert all(0 <= row["auroc"] <= 1 for row in study.table())
+
+
+def test_one_sentence_cannot_be_shuffled(tokenizer_of):
+    with pytest.raises(InputError, match="shuffling needs at least two"):
+        detached_study(tiny_model("marian"), tokenizer_of("marian"), ["the cat"])

@@ -1,0 +1,90 @@
+"""Erasure metrics against a literal twin."""
+
+import numpy as np
+import pytest
+import torch
+
+import hf_nmt_interp as hni
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.metrics.faithfulness import faithfulness, random_scores
+from tests.tiny_models import tiny_model
+
+SOURCES = ["the cat sleeps", "a dog reads my book in the garden", "we"]
+
+
+@pytest.fixture(scope="module")
+def explained(tokenizer_of):
+    tokenizer = tokenizer_of("marian")
+    model = tiny_model("marian", vocab_size=len(tokenizer))
+    return model, hni.attribute(model, tokenizer, SOURCES, method="attention", generate={"max_length": 7})
+
+
+def probability(model, source_ids, target_ids, positions) -> float:
+    """Product of the probabilities of some target positions, one sentence, by the model's own forward pass."""
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([source_ids]), labels=torch.tensor([target_ids])).logits[0]
+    return float(torch.stack([logits[t].softmax(-1)[target_ids[t]] for t in positions]).prod())
+
+
+def literal(model, results, fraction):
+    """Mean losses when the best words are erased, and when only they are kept."""
+    erased, kept = [], []
+    for r in results:
+        words = r.to_words()
+        columns = [i for i, special in enumerate(words.source_side.special) if not special]
+        rows = [t for t, special in enumerate(words.target_side.special) if not special]
+        subwords = [positions for positions in r.target_side.positions if positions]
+        for row, positions in zip(rows, subwords, strict=True):
+            ranked = sorted(range(len(columns)), key=lambda i: -words.source[row, columns[i]])
+            best = set(ranked[: max(1, round(fraction * len(ranked)))])
+            full = probability(model, r.translation.source_ids, r.translation.target_ids, positions)
+            for losses, keep_best in ((erased, False), (kept, True)):
+                pairs = zip(r.translation.source_ids, r.source_side.word_ids, strict=True)
+                ids = [token for token, word in pairs if word is None or (word in best) == keep_best]
+                losses.append(full - probability(model, ids, r.translation.target_ids, positions))
+    return np.mean(erased), np.mean(kept)
+
+
+def test_equals_the_literal_twin(explained):
+    model, results = explained
+    found = faithfulness(model, results, fractions=(0.2, 0.5))
+    for level, fraction in enumerate((0.2, 0.5)):
+        erased, kept = literal(model, results, fraction)
+        assert found.comprehensiveness[level] == pytest.approx(erased, abs=1e-6)
+        assert found.sufficiency[level] == pytest.approx(kept, abs=1e-6)
+    assert found.area["comprehensiveness"] == pytest.approx(found.comprehensiveness.mean())
+
+
+def test_erasing_by_true_effect_beats_random_and_random_beats_the_worst(explained):
+    model, results = explained
+
+    def effect(result, sign):
+        pair, words = result.translation, range(len(result.source_side.words))
+        table = []
+        for positions in filter(None, result.target_side.positions):
+            row = []
+            for erased in words:
+                pairs = zip(pair.source_ids, result.source_side.word_ids, strict=True)
+                ids = [token for token, word in pairs if word != erased]
+                row.append(-sign * probability(model, ids, pair.target_ids, positions))
+            table.append(row)
+        return np.array(table)
+
+    fraction = (0.01,)  # one word
+    best, worst = (faithfulness(model, results, fraction, scores=lambda r, s=s: effect(r, s)) for s in (1, -1))
+    random = faithfulness(model, results, fraction, scores=random_scores())
+    areas = [f.area["comprehensiveness"] for f in (best, random, worst)]
+    assert areas == sorted(areas, reverse=True)
+    assert areas[0] > areas[2]
+
+
+def test_random_scores_are_seeded(explained):
+    model, results = explained
+    one, two, three = (faithfulness(model, results, scores=random_scores(seed)).area for seed in (1, 1, 2))
+    assert one == two != three
+
+
+def test_word_level_results_are_refused(explained):
+    model, results = explained
+    with pytest.raises(InputError, match="token-level results with ids"):
+        faithfulness(model, [results[0].to_words()])
