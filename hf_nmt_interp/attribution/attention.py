@@ -26,8 +26,8 @@ def attention_weights(tape: Tape, attention: Attention, mask: Tensor) -> Tensor:
         attention.scale * heads(tape.output(attention.query)) @ heads(tape.output(attention.key)).transpose(-1, -2)
     )
     output = tape.output(attention.core)
-    if isinstance(output, tuple) and len(output) == 3:  # T5 also returns its position bias
-        scores = scores + output[1]
+    if len(output) == 3 and attention.kind != "cross":  # T5 also returns its position bias, for all heads
+        scores = scores + output[1][:, attention.heads]
     if attention.kind == "decoder":
         hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         scores = scores.masked_fill(hidden, -torch.inf)
@@ -59,9 +59,11 @@ class AttentionWeights(AttributionMethod):
             raise InputError(f"layer: {layer} is out of range; the decoder has {layers} layers, 0 to {layers - 1}")
         self.cross = self.parts.attentions("cross")[layer]
         self.own = self.parts.attentions("decoder")[layer]
-        heads = self.cross.query.out_features // self.cross.head_size
-        if head is not None and not 0 <= head < heads:
-            raise InputError(f"head: {head} is out of range; the layer has {heads} heads, 0 to {heads - 1}")
+        if not self.cross.heads:
+            raise InputError(f"layer: {layer} has lost all its cross-attention heads; choose another layer")
+        if head not in (None, *self.cross.heads):
+            kept = ", ".join(map(str, self.cross.heads))
+            raise InputError(f"head: {head} is not a cross-attention head of layer {layer}; it has {kept}")
         self.head, self.shifted = head, shifted
 
     @torch.no_grad()
@@ -78,15 +80,20 @@ class AttentionWeights(AttributionMethod):
         with Tape(needed) as tape:
             logits = self.model(**inputs).logits
         T = batch.labels.shape[1]
-        source = self._pick(attention_weights(tape, self.cross, batch.attention_mask))
-        decoder = self._pick(attention_weights(tape, self.own, batch.attention_mask))[:, :T, :T]
-        source = source[:, 1:] if self.shifted else source
+        source, decoder = (self._weights(tape, attention, batch) for attention in (self.cross, self.own))
+        source, decoder = source[:, 1:] if self.shifted else source, decoder[:, :T, :T]
         kept = (batch.labels != -100)[..., None]
         log_probs = label_log_probs(logits[:, :T], batch.labels)
         return Scores.from_inputs(source * kept, decoder * kept, log_probs)
 
-    def _pick(self, weights: Tensor) -> Tensor:
-        return weights.mean(1) if self.head is None else weights[:, self.head]
+    def _weights(self, tape: Tape, attention: Attention, batch: Batch) -> Tensor:
+        """[B, P, keys] of the chosen head; zeros if self-attention has lost it."""
+        weights = attention_weights(tape, attention, batch.attention_mask)
+        if self.head is None and attention.heads:
+            return weights.mean(1)
+        if self.head in attention.heads:
+            return weights[:, attention.heads.index(self.head)]
+        return torch.zeros_like(weights[:, 0])
 
 
 class ShiftedAttention(AttentionWeights):

@@ -1,5 +1,6 @@
 """What every attribution method has in common: checked input, an untouched model, scores of known shape."""
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -95,26 +96,43 @@ def make_batch(
             raise InputError(f"{name}: padding must stand at the end of a row (pad with padding_side='right')")
         if (lengths == 0).any():
             raise InputError(f"{name}: row {int((lengths == 0).nonzero()[0, 0])} has no tokens; leave it out")
-    limit = getattr(model.config, "max_position_embeddings", None)
-    longest = max(input_ids.shape[1], labels.shape[1])
-    if limit is not None and longest > limit:
-        raise InputError(f"input_ids, labels: {longest} tokens are more than the model's {limit} positions; cut them")
+    _check_range("input_ids", input_ids, model.get_encoder())
+    _check_range("labels", labels.masked_fill(labels == -100, 0), model.get_decoder())
     shifted = decoder_inputs(model, labels) if decoder_input_ids is None else decoder_input_ids
     return Batch(input_ids, mask, labels, shifted)
 
 
+def _check_range(name: str, ids: Tensor, stack: Any) -> None:
+    size = stack.get_input_embeddings().num_embeddings
+    if (wrong := ids[(ids < 0) | (ids >= size)]).numel():
+        raise InputError(f"{name}: {wrong[0]} is not among the model's {size} tokens; use the model's own tokenizer")
+    limit = getattr(stack.config, "max_position_embeddings", None)
+    if limit is not None and ids.shape[1] > limit:
+        raise InputError(f"{name}: {ids.shape[1]} tokens are more than the model's {limit} positions; cut them")
+
+
+_SWITCHING = threading.Lock()
+_EVALUATED: dict[torch.nn.Module, tuple[int, list[bool]]] = {}  # number of contexts, modes before the first one
+
+
 @contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Evaluation mode inside, the mode of every module as before outside."""
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        if any(training for _, training in modes):
+    """Evaluation mode inside, the mode of every module as before outside; threads that share a model may overlap."""
+    with _SWITCHING:
+        count, modes = _EVALUATED.get(model, (0, [module.training for module in model.modules()]))
+        _EVALUATED[model] = count + 1, modes
+        if any(modes) and not count:
             model.eval()
+    try:
         yield
     finally:
-        for module, training in modes:
-            if module.training != training:
-                module.training = training
+        with _SWITCHING:
+            count, modes = _EVALUATED.pop(model)
+            if count > 1:
+                _EVALUATED[model] = count - 1, modes
+            else:
+                for module, training in zip(model.modules(), modes, strict=True):
+                    module.training = training
 
 
 class AttributionMethod(ABC):

@@ -13,7 +13,7 @@ from hf_nmt_interp.attribution.base import AttributionMethod, Batch, Scores, eva
 from hf_nmt_interp.attribution.rules import make_rule
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.models.families import Attention, FeedForward, Parts, Sublayer
+from hf_nmt_interp.models.families import Attention, FeedForward, Parts, Stack, Sublayer
 
 
 class LRP(AttributionMethod):
@@ -52,6 +52,15 @@ class LRP(AttributionMethod):
         ):
             if value not in known:
                 raise InputError(f"{argument}: {value!r} is not one of {', '.join(known)}")
+        if model.dtype not in (torch.float32, torch.float64):
+            raise InputError(f"model: LRP needs float32 or float64, not {model.dtype}; convert it with model.float()")
+        self.names = {module: name for name, module in model.named_modules()}
+        for module in _operations(self.parts):
+            if not isinstance(module, (nn.Linear, nn.LayerNorm)) and not hasattr(module, "variance_epsilon"):
+                raise InputError(
+                    f"model: LRP has no rule for {type(module).__name__} ({self.names[module]}), only for Linear, "
+                    "LayerNorm and T5's RMS norm; merge adapters into the weights first"
+                )
         self.rule = make_rule(rule, alpha=alpha, beta=beta, epsilon=epsilon)
         self.logit, self.values_only, self.max_memory = logit, attention == "values", max_memory
 
@@ -77,9 +86,14 @@ class LRP(AttributionMethod):
             batches: of input_ids, labels and, where padded, attention_mask.
 
         Returns:
-            {"encoder": [L, H], "decoder": [L, H], "cross": [L, H]}; rows sum to 1.
+            {"encoder": [L, H], "decoder": [L, H], "cross": [L, H]}; rows sum to 1, but for steps at which a layer's
+            heads have no relevance: they count as 0, and so do pruned heads.
         """
-        total: dict[str, list[Tensor]] = {}
+        kinds = {kind: self.parts.attentions(kind) for kind in ("encoder", "decoder", "cross")}
+        total = {
+            kind: torch.zeros(len(layers), layers[0].all_heads, dtype=torch.float64, device=self.model.device)
+            for kind, layers in kinds.items()
+        }
         count = 0
         for inputs in batches:
             batch = make_batch(self.model, **inputs)
@@ -87,33 +101,32 @@ class LRP(AttributionMethod):
                 for _, walk in (block for blocks in self._walks(batch)[1] for block in blocks):
                     walk.run()
                     count += walk.K
-                    for kind, layers in walk.heads.items():  # layers: [K, H] each
-                        shares = [heads.double() / heads.double().sum(-1, keepdim=True) for heads in layers]
-                        sums = [share.sum(0) for share in shares]
-                        old = total.get(kind)
-                        total[kind] = sums if old is None else [a + b for a, b in zip(old, sums, strict=True)]
+                    for kind, layers in kinds.items():
+                        for row, attention in zip(total[kind], layers, strict=True):
+                            if attention.heads:
+                                heads = walk.heads[attention.core].double()  # [K, H]
+                                shares = (heads / heads.sum(-1, keepdim=True)).nan_to_num(0, 0, 0)
+                                row[attention.heads] += shares.sum(0)
         if not count:
             raise InputError("batches: no batch was given; an iterator can be used up only once")
-        return {kind: torch.stack(rows) / count for kind, rows in total.items()}
+        return {kind: rows / count for kind, rows in total.items()}
 
     @torch.no_grad()
     def _walks(self, batch: Batch):
         """Logits, and for each sentence its walks: (slice of steps, walk) for each block of steps."""
-        modules = _operations(self.parts)
-        with Tape(modules) as tape:
+        attentions = [a for kind in ("encoder", "decoder", "cross") for a in self.parts.attentions(kind)]
+        operations = _operations(self.parts)
+        recorded = {m for a in attentions for m in (a.core, a.query, a.key, a.output)}.union(operations)
+        with Tape(recorded) as tape:
             logits = self.model(**batch.inputs()).logits
         if not torch.isfinite(logits).all():
             raise InputError("model: its logits are not finite; check the weights and the input")
-        weights = {
-            a.core: attention_weights(tape, a, batch.attention_mask)
-            for kind in ("encoder", "decoder", "cross")
-            for a in self.parts.attentions(kind)
-        }
+        weights = {a.core: attention_weights(tape, a, batch.attention_mask) for a in attentions if a.heads}
         chosen = logits.argmax(-1) if self.logit == "top1" else batch.labels
 
         def blocks(b: int):
             S, T = batch.source_lengths[b], batch.target_lengths[b]
-            widest = max(m.out_features for m in modules[1:] if isinstance(m, nn.Linear))
+            widest = max(m.out_features for m in operations[1:] if isinstance(m, nn.Linear))
             # about six tensors [tokens, steps, units] are alive at the widest point
             size = max(1, self.max_memory // (6 * max(S, T) * widest * logits.element_size()))
             for start in range(0, T, size):
@@ -124,17 +137,17 @@ class LRP(AttributionMethod):
 
 
 def _operations(parts: Parts) -> list[Any]:
-    """Every module whose input the walk needs."""
+    """Every linear layer and norm that relevance goes through, the output projection first."""
     found: list[nn.Module] = [parts.projection, *parts.head]
     for stack in (parts.encoder, parts.decoder):
         found += [norm for norm in (stack.embedding_norm, stack.final_norm) if norm is not None]
         for sub in (sub for layer in stack.layers for sub in layer):
             found.append(sub.norm)
             branch = sub.branch
-            if isinstance(branch, Attention):
-                found += [branch.core, branch.query, branch.key, branch.value, branch.output]
-            else:
+            if isinstance(branch, FeedForward):
                 found += [m for m in (branch.inner, branch.gate, branch.outer) if m is not None]
+            elif branch.heads:
+                found += [branch.query, branch.key, branch.value, branch.output]
     return found
 
 
@@ -153,10 +166,10 @@ class _Walk:
         chosen: Tensor,
     ) -> None:
         self.parts, self.rule, self.values_only = lrp.parts, lrp.rule, lrp.values_only
-        self.tape, self.weights = tape, weights
+        self.names, self.tape, self.weights = lrp.names, tape, weights
         self.b, self.S, self.T, self.start, self.K = b, S, T, steps.start, steps.stop - steps.start
         self.chosen = chosen[steps]
-        self.heads: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
+        self.heads: dict[nn.Module, Tensor] = {}
 
     # which steps a token can have relevance for
     def _all(self, token: int) -> tuple[int, int]:
@@ -170,30 +183,56 @@ class _Walk:
 
     @torch.no_grad()
     def run(self) -> None:
-        """Fill `source` [K, S], `prefix` [K, T] (the decoder's inputs) and `heads`."""
+        """Fill `source` [K, S], `prefix` [K, T] (the decoder's inputs) and `heads` [K, H] of each attention core."""
+        states = self._in([*self.parts.head, self.parts.projection][0], self.T)
+        memory = self._in(self.parts.attentions("cross")[0].key, self.S)  # what the encoder gave
         relevance = self._from_logits()
-        memory = relevance.new_zeros(self.S, self.K, self._in(self._cross()[0].key, self.S).shape[-1])
-        steps = self._own  # above the last self-attention a step has relevance at its own position only
-        stack = self.parts.decoder
+        self.memory = relevance.new_zeros(self.S, self.K, memory.shape[-1])
+        # above the last self-attention a step has relevance at its own position only
+        self.prefix = self._stack(relevance, self.parts.decoder, states, self._own)
+        self.source = self._stack(self.memory, self.parts.encoder, memory, self._all)
+
+    def _stack(self, relevance: Tensor, stack: Stack, output: Tensor, steps: engine.Steps) -> Tensor:
+        """Relevance of a stack's tokens [K, L]; `output` [L, d] is what the stack gave."""
+        length = len(output)
         if stack.final_norm is not None:
-            relevance = self._norm(relevance, stack.final_norm, self.T, steps)
+            relevance = self._norm(relevance, stack.final_norm, length, steps)
+            output = self._in(stack.final_norm, length)
         for sub in (sub for layer in reversed(stack.layers) for sub in reversed(layer)):
-            relevance, to_memory = self._sublayer(relevance, sub, self.T, steps)
-            if to_memory is not None:
-                memory += to_memory
+            relevance, output = self._sublayer(relevance, sub, output, steps)
             if isinstance(sub.branch, Attention) and sub.branch.kind == "decoder":
                 steps = self._later
-        self.prefix = self._embedding(relevance, stack.embedding_norm, self.T, steps)
-        stack = self.parts.encoder
-        if stack.final_norm is not None:
-            memory = self._norm(memory, stack.final_norm, self.S, self._all)
-        for sub in (sub for layer in reversed(stack.layers) for sub in reversed(layer)):
-            memory, _ = self._sublayer(memory, sub, self.S, self._all)
-        self.source = self._embedding(memory, stack.embedding_norm, self.S, self._all)
-        self.heads = {kind: layers[::-1] for kind, layers in self.heads.items()}
+        if stack.embedding_norm is not None:
+            relevance = self._norm(relevance, stack.embedding_norm, length, steps)
+        return relevance.sum(-1).T
 
-    def _cross(self) -> list[Attention]:
-        return self.parts.decoder.attentions("cross")
+    def _sublayer(self, relevance: Tensor, sub: Sublayer, output: Tensor, steps: engine.Steps):
+        """Norm, addition and branch, in the order of the family: relevance of the stream, and the stream [L, d]."""
+        length = len(output)
+        first, last = sub.branch.ends
+        stream, added = self._in(sub.norm if sub.norm_first else first, length), self._out(last, length)
+        self._check(sub.norm, self._out(sub.norm, length), self._in(first, length) if sub.norm_first else output)
+        if not sub.norm_first:
+            relevance, output = self._norm(relevance, sub.norm, length, steps), self._in(sub.norm, length)
+        self._check(last, stream + added, output)
+        came = relevance
+        relevance, inside = engine.through_addition(self.rule, came, stream, added)
+        if isinstance(sub.branch, Attention) and not sub.branch.heads:  # a constant passes nothing on
+            return engine.rescale(relevance, came), stream
+        if isinstance(sub.branch, FeedForward):
+            inside = self._feed_forward(inside, sub.branch, length, steps)
+        else:
+            inside = self._attention(inside, sub.branch, length, steps)
+            if sub.branch.kind == "decoder":
+                steps = self._later
+        if sub.norm_first:
+            inside = self._norm(inside, sub.norm, length, steps)
+        return relevance + inside, stream
+
+    def _check(self, module: nn.Module, expected: Tensor, recorded: Tensor) -> None:
+        """Nothing is skipped in silence: what was recorded is what the operations with a rule give, up to rounding."""
+        if (expected - recorded).abs().max() > 1e-3 * recorded.abs().max():
+            raise InputError(f"model: it does something after {self.names[module]} that LRP has no rule for")
 
     def _in(self, module: nn.Module, length: int) -> Tensor:
         return self.tape.input(module)[self.b, :length]
@@ -219,66 +258,48 @@ class _Walk:
 
     def _linear(self, relevance: Tensor, module: Any, length: int, steps: engine.Steps) -> Tensor:
         x = self._in(module, length)
+        if (gate := getattr(module, "gate", None)) is not None:  # of heads; relevance passes it unchanged
+            x = gate(x)
         return engine.through_linear(self.rule, relevance, x, module.weight, module.bias, steps)
 
     def _norm(self, relevance: Tensor, norm: nn.Module, length: int, steps: engine.Steps) -> Tensor:
         return engine.through_norm(self.rule, relevance, self._in(norm, length), norm, steps)
 
-    def _embedding(self, relevance: Tensor, norm: nn.Module | None, length: int, steps: engine.Steps) -> Tensor:
-        if norm is not None:
-            relevance = self._norm(relevance, norm, length, steps)
-        return relevance.sum(-1).T  # [K, L]
-
-    def _sublayer(self, relevance: Tensor, sub: Sublayer, length: int, steps: engine.Steps):
-        """Norm, addition and branch: relevance of the input, and of the encoder's output where it is read."""
-        first, last = sub.branch.ends
-        stream = self._in(sub.norm if sub.norm_first else first, length)
-        if not sub.norm_first:
-            relevance = self._norm(relevance, sub.norm, length, steps)
-        relevance, inside = engine.through_addition(self.rule, relevance, stream, self._out(last, length))
-        to_memory = None
-        if isinstance(sub.branch, FeedForward):
-            inside = self._feed_forward(inside, sub.branch, length, steps)
-        else:
-            inside, to_memory = self._attention(inside, sub.branch, length, steps)
-            if sub.branch.kind == "decoder":
-                steps = self._later
-        if sub.norm_first:
-            inside = self._norm(inside, sub.norm, length, steps)
-        return relevance + inside, to_memory
-
     def _feed_forward(self, relevance: Tensor, ffn: FeedForward, length: int, steps: engine.Steps) -> Tensor:
+        hidden = ffn.activation(self._out(ffn.inner, length))
+        hidden = hidden if ffn.gate is None else hidden * self._out(ffn.gate, length)
+        self._check(ffn.inner, hidden, self._in(ffn.outer, length))
         relevance = self._linear(relevance, ffn.outer, length, steps)  # activations pass it unchanged
         if ffn.gate is None:
             return self._linear(relevance, ffn.inner, length, steps)
         half = relevance / 2  # a product of two branches: half to each factor
         return self._linear(half, ffn.inner, length, steps) + self._linear(half, ffn.gate, length, steps)
 
-    def _attention(self, relevance: Tensor, attention: Attention, length: int, steps: engine.Steps):
+    def _attention(self, relevance: Tensor, attention: Attention, length: int, steps: engine.Steps) -> Tensor:
+        """Relevance of the stream; that of the encoder's output is added to `memory`."""
         keys = self.T if attention.kind == "decoder" else self.S
 
         def split(x: Tensor) -> Tensor:  # [L, ..., H * D] -> [H, L, ..., D]
             return x.unflatten(-1, (-1, attention.head_size)).movedim(-2, 0)
 
-        def merge(x: Tensor) -> Tensor:  # [H, L, K, D] -> [L, K, H * D]
+        def merge(x: Tensor) -> Tensor:  # [H, L, ..., D] -> [L, ..., H * D]
             return x.movedim(0, -2).flatten(-2)
 
         relevance = split(self._linear(relevance, attention.output, length, steps))
-        self.heads[attention.kind].append(relevance.sum((1, 3)).T)  # [K, H]
-        q, k, v = (
-            split(self._out(m, n))
-            for m, n in ((attention.query, length), (attention.key, keys), (attention.value, keys))
-        )
+        self.heads[attention.core] = relevance.sum((1, 3)).T  # [K, H]
+        modules = ((attention.query, length), (attention.key, keys), (attention.value, keys))
+        q, k, v = (split(self._out(module, n)) for module, n in modules)
         w = self.weights[attention.core][self.b, :, :length, :keys]
+        self._check(attention.value, merge(w @ v), self._in(attention.output, length))
         to_q, to_k, to_v = map(
             merge,
             engine.through_attention(self.rule, relevance, q, k, v, w, attention.scale, steps, self.values_only),
         )
         key_steps = self._later if attention.kind == "decoder" else self._all
         to_stream = self._linear(to_q, attention.query, length, steps)
-        to_keys = self._linear(to_k, attention.key, keys, key_steps) + self._linear(
-            to_v, attention.value, keys, key_steps
-        )
+        to_keys = self._linear(to_k, attention.key, keys, key_steps)
+        to_keys += self._linear(to_v, attention.value, keys, key_steps)
         if attention.kind == "cross":
-            return to_stream, to_keys
-        return to_stream + to_keys, None
+            self.memory += to_keys
+            return to_stream
+        return to_stream + to_keys

@@ -6,6 +6,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+_REGISTERING = threading.Lock()  # torch numbers its hooks without one
+
 
 class Tape:
     """Context in which the inputs and outputs of the given modules are kept; nothing is left on them afterwards.
@@ -26,16 +28,20 @@ class Tape:
     def __enter__(self) -> "Tape":
         thread = threading.get_ident()
 
-        def keep(module: nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
+        # a thread that meets this hook while another one adds or removes it is given no kwargs
+        def keep(module: nn.Module, args: tuple, *kwargs_and_output: Any) -> None:
             if threading.get_ident() == thread:
+                kwargs, output = kwargs_and_output
                 self._kept[module] = (args[0] if args else next(iter(kwargs.values())), output)
 
-        self._handles = [module.register_forward_hook(keep, with_kwargs=True) for module in self._modules]
+        with _REGISTERING:
+            self._handles = [module.register_forward_hook(keep, with_kwargs=True) for module in self._modules]
         return self
 
     def __exit__(self, *error) -> None:
-        for handle in self._handles:
-            handle.remove()
+        with _REGISTERING:
+            for handle in self._handles:
+                handle.remove()
 
     def input(self, module: nn.Module) -> Tensor:
         """First input of the module's last call."""

@@ -11,7 +11,11 @@ from hf_nmt_interp.errors import InputError
 
 @dataclass(frozen=True)
 class Attention:
-    """Multi-head attention: four projections; `core` is the module that multiplies weights and values."""
+    """Multi-head attention: four projections; `core` is the module that multiplies weights and values.
+
+    `heads` are the numbers of its heads among the `all_heads` that it had before any were pruned; a layer that lost
+    them all adds a constant.
+    """
 
     kind: str  # "encoder", "decoder" or "cross"
     core: nn.Module
@@ -21,6 +25,8 @@ class Attention:
     output: nn.Linear
     head_size: int
     scale: float
+    heads: list[int]
+    all_heads: int
 
     @property
     def ends(self) -> tuple[nn.Linear, nn.Linear]:
@@ -104,12 +110,18 @@ def parts(model: nn.Module) -> Parts:
 
 def _bart_like(norm_first: bool) -> Callable[[Any], Parts]:
     def build(model) -> Parts:
+        def attention(core: Any, kind: str) -> Attention:
+            projections = core.q_proj, core.k_proj, core.v_proj, core.out_proj
+            config = model.config
+            before = config.encoder_attention_heads if kind == "encoder" else config.decoder_attention_heads
+            return Attention(kind, core, *projections, core.head_dim, core.scaling, _heads(core, before), before)
+
         def sublayers(layer: Any, decoder: bool) -> Iterator[Sublayer]:
-            own = layer.self_attn
-            kind = "decoder" if decoder else "encoder"
-            yield Sublayer(_bart_attention(own, kind), layer.self_attn_layer_norm, norm_first)
+            own = attention(layer.self_attn, "decoder" if decoder else "encoder")
+            yield Sublayer(own, layer.self_attn_layer_norm, norm_first)
             if decoder:
-                yield Sublayer(_bart_attention(layer.encoder_attn, "cross"), layer.encoder_attn_layer_norm, norm_first)
+                cross = attention(layer.encoder_attn, "cross")
+                yield Sublayer(cross, layer.encoder_attn_layer_norm, norm_first)
             branch = FeedForward(layer.fc1, layer.fc2, layer.activation_fn)
             yield Sublayer(branch, layer.final_layer_norm, norm_first)
 
@@ -135,14 +147,16 @@ def _bart_like(norm_first: bool) -> Callable[[Any], Parts]:
     return build
 
 
-def _bart_attention(core: Any, kind: str) -> Attention:
-    projections = core.q_proj, core.k_proj, core.v_proj, core.out_proj
-    return Attention(kind, core, *projections, head_size=core.head_dim, scale=core.scaling)
+def _heads(core: Any, before: int) -> list[int]:
+    """Numbers of an attention's heads: this project's pruned models name those they kept."""
+    return getattr(core, "kept_heads", list(range(before)))
 
 
 def _t5(model: Any) -> Parts:
     def attention(core: Any, kind: str) -> Attention:
-        return Attention(kind, core, core.q, core.k, core.v, core.o, core.key_value_proj_dim, core.scaling)
+        before = model.config.num_heads
+        sizes = core.key_value_proj_dim, core.scaling, _heads(core, before), before
+        return Attention(kind, core, core.q, core.k, core.v, core.o, *sizes)
 
     def feed_forward(ffn: Any) -> FeedForward:
         if hasattr(ffn, "wi_0"):
@@ -167,9 +181,9 @@ def _bert2bert(model: Any) -> Parts:
     def attention(module: Any, kind: str) -> Sublayer:
         core, out = module.self, module.output
         projections = core.query, core.key, core.value, out.dense
-        return Sublayer(
-            Attention(kind, core, *projections, core.attention_head_size, core.scaling), out.LayerNorm, False
-        )
+        heads = core.num_attention_heads
+        sizes = core.attention_head_size, core.scaling, _heads(core, heads), heads
+        return Sublayer(Attention(kind, core, *projections, *sizes), out.LayerNorm, False)
 
     def sublayers(layer: Any, decoder: bool) -> Iterator[Sublayer]:
         yield attention(layer.attention, "decoder" if decoder else "encoder")

@@ -10,7 +10,12 @@ from hf_nmt_interp.errors import InputError
 
 @dataclass(frozen=True)
 class Epsilon:
-    """Share of input i: z_ij / (sum_i z_ij + epsilon sign(sum_i z_ij)), with sign(0) = 1."""
+    """Share of input i: z_ij / (sum_i z_ij + epsilon sign(sum_i z_ij)), with sign(0) = 1.
+
+    Beware of norms: they do not change when their input is scaled, so their messages nearly cancel, and the sum is
+    little more than the bias (T5 has none). Shares of both signs are then huge: totals stay 1, but with epsilon=1e-6
+    single tokens reach 1e12 and float32 is not enough. Use it to compare with papers, `alpha_beta` to explain.
+    """
 
     epsilon: float = 1e-6
 
