@@ -1,0 +1,94 @@
+"""Arguments that several verbs share, and what is read from them."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from hf_nmt_interp.errors import InputError
+
+FORMATS = ("table", "json", "tsv", "html")
+_SUFFIXES = {"json": "json", "jsonl": "json", "tsv": "tsv", "html": "html", "htm": "html"}
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """`--model`, `--device` and language codes: the arguments of `loading.load`."""
+    group = parser.add_argument_group("model")
+    group.add_argument(
+        "--model",
+        default="demo:en-de",
+        metavar="NAME",
+        help="a translator in the box (demo:en-de, demo:de-en), a local folder or a Hub id (default: %(default)s)",
+    )
+    group.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 ... (default: a GPU if there is one)")
+    group.add_argument("--source-lang", metavar="CODE", help="for models of many languages, e.g. eng_Latn for NLLB")
+    group.add_argument("--target-lang", metavar="CODE", help="likewise, e.g. deu_Latn")
+
+
+def add_decoding(parser: argparse.ArgumentParser, batch_size: int) -> None:
+    """`--beams` and `--batch-size`."""
+    group = parser.add_argument_group("decoding")
+    group.add_argument("--beams", type=positive, metavar="N", help="beams of the search (default: the model's own)")
+    group.add_argument("--batch-size", type=positive, default=batch_size, metavar="N", help="default: %(default)s")
+
+
+def add_sentences(parser: argparse.ArgumentParser) -> None:
+    """Sentences as arguments, `-` or `--input`."""
+    parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="sentences to translate, or - for stdin")
+    parser.add_argument("--input", metavar="FILE", help="file with one sentence a line, UTF-8 (- for stdin)")
+
+
+def add_output(parser: argparse.ArgumentParser, formats: Sequence[str] = FORMATS) -> None:
+    """`--format`, whose default is the first one, and `--output`."""
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "--format", choices=formats, help=f"default: by the ending of --output's name, else {formats[0]}"
+    )
+    group.add_argument("--output", metavar="FILE", help="write to a file, complete or not at all (default: stdout)")
+    parser.set_defaults(formats=formats)
+
+
+def chosen_format(args: argparse.Namespace) -> str:
+    """The format asked for, else the one the output's name tells, else the verb's first."""
+    if args.format:
+        return args.format
+    guess = _SUFFIXES.get((args.output or "").rpartition(".")[2].lower(), "")
+    return guess if guess in args.formats else args.formats[0]
+
+
+def generate_options(args: argparse.Namespace) -> dict[str, int]:
+    """Arguments of `generate()`."""
+    return {} if args.beams is None else {"num_beams": args.beams}
+
+
+def read_sentences(args: argparse.Namespace) -> list[str]:
+    """Sentences from the arguments, a file or stdin."""
+    if args.sentences and args.input:
+        raise InputError("--input: sentences were given as arguments too; give one of both")
+    if args.sentences == ["-"] or args.input:
+        found = read_file(args.input or "-")
+    else:
+        found = args.sentences
+    if not found:
+        raise InputError("no sentences: give them as arguments, in a file with --input, or - for stdin")
+    return found
+
+
+def read_file(path: str) -> list[str]:
+    """Lines of a UTF-8 file, `-` for stdin."""
+    from hf_nmt_interp.text.corpus import read_lines
+
+    if path != "-":
+        return [line.rstrip("\r") for line in read_lines(path)]
+    if hasattr(sys.stdin, "reconfigure"):
+        sys.stdin.reconfigure(encoding="utf-8")
+    try:
+        return [line.rstrip("\r\n") for line in sys.stdin]
+    except UnicodeDecodeError as error:
+        raise InputError(f"stdin: byte 0x{error.object[error.start]:02x} is not UTF-8; convert the input") from error

@@ -1,0 +1,148 @@
+"""From `--model` to a model and its tokenizer."""
+
+import pkgutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from hf_nmt_interp.errors import InputError
+
+_BOX = "demo:"
+
+
+def load(
+    name: str, device: str = "auto", source_lang: str | None = None, target_lang: str | None = None
+) -> tuple[Any, Any]:
+    """A translator and its tokenizer, ready to be used.
+
+    Args:
+        name: `demo:en-de` and the like for a translator in the box, a local folder, or an id on the Hub.
+        device: as torch names it; "auto" is a GPU if there is one.
+        source_lang: language code, for tokenizers of many languages (NLLB, M2M100, mBART).
+        target_lang: likewise; generated translations are forced to begin with it.
+    """
+    with _status(f"Loading {name}"):
+        model, tokenizer = _from_box(name) if name.startswith(_BOX) else _from_pretrained(name)
+        _set_languages(model, tokenizer, source_lang, target_lang)
+        return _to(model.eval(), device), tokenizer
+
+
+def box() -> list[str]:
+    """Directions of the translators in the box."""
+    from hf_nmt_interp.models import demo
+
+    return sorted(path.parent.name for path in Path(str(demo.__file__)).parent.glob("*/config.json"))
+
+
+def check_lengths(model: Any, tokenizer: Any, sentences: Sequence[str]) -> None:
+    """Raise if a sentence has more tokens than the model has positions."""
+    limit = getattr(model.config, "max_position_embeddings", None)
+    for number, sentence in enumerate(sentences, 1):
+        size = len(tokenizer(sentence)["input_ids"])
+        if limit is not None and size > limit:
+            raise InputError(f"sentence {number}: {size} tokens are more than the model's {limit} positions; split it")
+
+
+def _from_box(name: str) -> tuple[Any, Any]:
+    direction = name.removeprefix(_BOX)
+    if direction not in box():
+        known = ", ".join(_BOX + known for known in box()) or "nothing"
+        raise InputError(f"--model: {name!r} is not in the box; it has {known}")
+    from hf_nmt_interp.models.demo import load_demo
+
+    with _no_weights_bar():
+        return load_demo(direction)
+
+
+def _from_pretrained(name: str) -> tuple[Any, Any]:
+    path = Path(name).expanduser()
+    if path.exists() and not (path / "config.json").exists():
+        raise InputError(f"--model: {name!r} has no config.json; give a folder written by save_pretrained")
+    if not path.exists() and (name.count("/") > 1 or name.startswith((".", "/", "~"))):
+        raise InputError(f"--model: there is no folder {name!r}")
+    import hf_nmt_interp.models as kinds
+
+    for kind in pkgutil.iter_modules(kinds.__path__, "hf_nmt_interp.models."):
+        if kind.ispkg:
+            import_module(kind.name)  # importing a model kind lets the Auto classes load it
+    from safetensors import SafetensorError
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    place = str(path) if path.exists() else name
+    try:
+        with _no_weights_bar():
+            model, info = AutoModelForSeq2SeqLM.from_pretrained(place, output_loading_info=True)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise InputError(f"--model: {name!r} cannot be loaded: {_reason(error, path.exists())}") from error
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(place)
+    except (OSError, ValueError, TypeError) as error:  # TypeError: Marian's, where files are missing
+        raise InputError(f"--model: {name!r} has no tokenizer that loads; save it beside the weights") from error
+    if missing := sorted(info["missing_keys"]):  # they would be random
+        raise InputError(f"--model: {name!r} has no weights for {missing[0]} and {len(missing) - 1} others")
+    return model, tokenizer
+
+
+def _reason(error: Exception, is_local: bool) -> str:
+    """Why loading failed and what to do, in one line."""
+    text = " ".join(str(error).split())
+    if is_local:
+        return text[:200]
+    if "offline" in text or "connect" in text:
+        return f"no connection to the Hub, and not downloaded before; give a local folder or {_BOX}en-de"
+    if "not a valid model identifier" in text or "404" in text:
+        return "no such model on the Hub and no such folder here (private ones need `hf auth login`)"
+    return text[:200]
+
+
+def _set_languages(model: Any, tokenizer: Any, source_lang: str | None, target_lang: str | None) -> None:
+    for flag, code, attribute in (("source", source_lang, "src_lang"), ("target", target_lang, "tgt_lang")):
+        if code is None:
+            continue
+        if not hasattr(tokenizer, attribute):
+            raise InputError(f"--{flag}-lang: {type(tokenizer).__name__} has no languages to choose; leave it out")
+        token = getattr(tokenizer, "lang_code_to_token", {}).get(code, code)
+        language = tokenizer.convert_tokens_to_ids(token)
+        if language in (None, tokenizer.unk_token_id):
+            raise InputError(f"--{flag}-lang: {code!r} is not a language of {type(tokenizer).__name__}")
+        setattr(tokenizer, attribute, code)
+        if flag == "target":
+            model.generation_config.forced_bos_token_id = language
+
+
+def _to(model: Any, device: str) -> Any:
+    import torch
+
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        return model.to(torch.device(device))
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"--device: {device!r} cannot be used ({str(error).splitlines()[0]})") from error
+
+
+@contextmanager
+def _status(text: str) -> Iterator[None]:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(Text(text)):
+        yield
+
+
+@contextmanager
+def _no_weights_bar() -> Iterator[None]:
+    """No 'Loading weights' bar; the Hub's download bars stay."""
+    from transformers.utils import logging
+
+    before = logging.set_tqdm_hook(lambda make, args, options: make(*args, **options | {"disable": True}))
+    try:
+        yield
+    finally:
+        logging.set_tqdm_hook(before)

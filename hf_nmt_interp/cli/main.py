@@ -1,0 +1,63 @@
+"""`hf-nmt-interp <verb>`: finds the verb, turns errors of the user into one line and exit code 2."""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.version import __version__
+
+VERBS = ("demo", "translate", "attribute", "env")  # modules of `cli.verbs`
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+
+
+def make_parser() -> Parser:
+    """The parser of all verbs; what a verb's help says is the docstring of its module."""
+    parser = Parser(prog="hf-nmt-interp", description="Neural machine translation that explains itself.")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="<verb>")
+    for name in VERBS:
+        module = import_module(f"hf_nmt_interp.cli.verbs.{name}")
+        text, _, examples = (module.__doc__ or "").strip().partition("\n\nExamples:\n")
+        verb = verbs.add_parser(
+            name,
+            help=text.split("\n")[0],
+            description=text,
+            epilog=f"examples:\n{examples}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(verb)
+        verb.add_argument("--traceback", action="store_true", help="show where an error came from (for developers)")
+        verb.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line; the exit code is 0, or 2 for an error of the user."""
+    args = make_parser().parse_args(argv)
+    for library in ("TRANSFORMERS", "HF_HUB"):  # read when the library is imported
+        os.environ.setdefault(f"{library}_VERBOSITY", "error")
+    try:
+        args.run(args)
+        sys.stdout.flush()
+    except InputError as error:
+        if args.traceback:
+            raise
+        print(f"hf-nmt-interp {args.verb}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # whoever reads, e.g. `head`, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python flushes again on its way out
+        return 128 + signal.SIGPIPE
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    return 0

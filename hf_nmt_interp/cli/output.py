@@ -1,0 +1,103 @@
+"""Where results go: stdout or a file, rows in four formats, a progress bar on stderr."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any, TextIO, TypeVar
+
+from hf_nmt_interp.cli.arguments import chosen_format
+from hf_nmt_interp.errors import InputError
+
+Row = dict[str, Any]
+T = TypeVar("T")
+
+
+@contextmanager
+def open_output(path: str | None) -> Iterator[TextIO]:
+    """Stdout for None; else a file that appears under its name only when it is complete."""
+    if path is None:
+        if hasattr(sys.stdout, "reconfigure"):
+            sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 still shows the rest
+        yield sys.stdout
+        return
+    place = Path(os.path.realpath(path))
+    is_device = place.exists() and not place.is_file()  # /dev/null must not be replaced by a file
+    part = place if is_device else place.with_name(f".{place.name}.{os.getpid()}.part")
+    try:
+        file = part.open("w", encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise InputError(f"--output: {path}: {error.strerror}") from error
+    try:
+        with file:
+            yield file
+        if not is_device:
+            part.replace(place)
+    finally:
+        if not is_device:
+            part.unlink(missing_ok=True)
+
+
+def write_rows(rows: Iterable[Row], args: argparse.Namespace, title: str) -> None:
+    """Write rows of the same fields in the format asked for: JSON lines, TSV with a header, a table, a page."""
+    kind = chosen_format(args)
+    with open_output(args.output) as file:
+        if kind == "json":
+            write_json(rows, file)
+        elif kind == "tsv":
+            write_tsv(rows, file)
+        elif kind == "html":
+            from hf_nmt_interp.report.html import render_table
+
+            file.write(render_table(list(rows), title))
+        else:
+            from rich.console import Console
+
+            from hf_nmt_interp.report.terminal import table
+
+            Console(file=file).print(table(list(rows)))
+
+
+def write_json(rows: Iterable[Row], file: TextIO) -> None:
+    """One JSON object a line."""
+    for row in rows:
+        file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_tsv(rows: Iterable[Row], file: TextIO) -> None:
+    """A header line, then one row a line; tabs and line breaks in text become spaces."""
+    rows = iter(rows)
+    for first in rows:
+        file.write("\t".join(first) + "\n")
+        for row in chain([first], rows):
+            file.write(
+                "\t".join(" ".join(str(value).splitlines()).replace("\t", " ") for value in row.values()) + "\n"
+            )
+
+
+def in_chunks(items: Sequence[T], size: int, label: str, streams: bool) -> Iterator[Sequence[T]]:
+    """Consecutive parts of a list, with a progress bar on stderr.
+
+    Args:
+        items: what to cut.
+        size: of a part.
+        label: of the bar.
+        streams: whether each part's results are written to stdout at once; on a terminal they need no bar then.
+    """
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    hidden = not console.is_terminal or len(items) <= size or (streams and sys.stdout.isatty())
+    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
+    # stdout is the verb's own: rich would send it to stderr
+    with Progress(*columns, console=console, transient=True, disable=hidden, redirect_stdout=False) as bar:
+        task = bar.add_task(label, total=len(items))
+        for start in range(0, len(items), size):
+            chunk = items[start : start + size]
+            yield chunk
+            bar.advance(task, len(chunk))

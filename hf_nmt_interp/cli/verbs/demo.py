@@ -1,0 +1,58 @@
+"""Translate a few sentences with the translator in the box and explain every word, offline.
+
+For each sentence it shows the translation, the source word each target word comes from, and how much of the decision
+came from the source (the rest from the words translated before), by layer-wise relevance propagation. The same, with
+all the numbers, goes to a web page.
+
+Examples:
+  hf-nmt-interp demo
+  hf-nmt-interp demo --output mine.html "My sister plays the piano."
+"""
+
+import argparse
+from pathlib import Path
+
+from hf_nmt_interp.cli.output import open_output
+
+SENTENCES = (
+    "The cat is sleeping on the sofa.",
+    "Yesterday we bought fresh bread at the market.",
+    "I do not know where my keys are.",
+    "She has already read the letter.",
+    "Can you help me tomorrow?",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Everything has a default."""
+    parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="your own sentences (default: five of ours)")
+    parser.add_argument("--model", default="demo:en-de", metavar="NAME", help="default: %(default)s")
+    parser.add_argument("--output", default="demo.html", metavar="FILE", help="the page (default: %(default)s)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Explain, print, write the page."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from hf_nmt_interp.cli.loading import check_lengths, load
+    from hf_nmt_interp.report.terminal import legend, show
+
+    sentences = args.sentences or list(SENTENCES)
+    model, tokenizer = load(args.model)
+    check_lengths(model, tokenizer, sentences)
+    from hf_nmt_interp.attribution.api import attribute
+    from hf_nmt_interp.report.html import render
+
+    results = attribute(model, tokenizer, sentences, method="lrp", generate={"num_beams": 4})
+    with open_output(None) as file:
+        console = Console(file=file)
+        for result in results:
+            show(result.to_words(), console)
+        console.print(legend(results[0]))
+    with open_output(args.output) as file:
+        file.write(render(results, title="hf_nmt_interp demo"))
+    page = Path(args.output).resolve().as_uri()
+    console.print(
+        Text.assemble("\nWrote ", (args.output, "bold"), ": open it in a browser to see every number.\n", page)
+    )

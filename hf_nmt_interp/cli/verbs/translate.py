@@ -1,0 +1,61 @@
+"""Translate sentences.
+
+The default format is plain text, one translation a line in the order of the input; an empty line stays empty. json is
+one object a line and tsv has a header, both with the fields source and translation.
+
+Examples:
+  hf-nmt-interp translate "The cat is sleeping on the sofa."
+  hf-nmt-interp translate --model demo:en-de --beams 8 --format json "Where is the station?" "I like tea."
+"""
+
+import argparse
+from collections.abc import Iterator
+
+from hf_nmt_interp.cli.arguments import (
+    FORMATS,
+    add_decoding,
+    add_model,
+    add_output,
+    add_sentences,
+    chosen_format,
+    generate_options,
+    read_sentences,
+)
+from hf_nmt_interp.cli.output import Row, in_chunks, open_output, write_rows
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Sentences, model, decoding and output."""
+    add_sentences(parser)
+    add_model(parser)
+    add_decoding(parser, batch_size=32)
+    add_output(parser, ("text", *FORMATS))
+
+
+def run(args: argparse.Namespace) -> None:
+    """Translate and write."""
+    rows = _rows(args, read_sentences(args))
+    if chosen_format(args) != "text":
+        write_rows(rows, args, title="Translations")
+        return
+    with open_output(args.output) as file:
+        for row in rows:
+            file.write(row["translation"] + "\n")
+            file.flush()
+
+
+def _rows(args: argparse.Namespace, sentences: list[str]) -> Iterator[Row]:
+    from hf_nmt_interp.cli.loading import check_lengths, load
+
+    model, tokenizer = load(args.model, args.device, args.source_lang, args.target_lang)
+    check_lengths(model, tokenizer, sentences)
+    from hf_nmt_interp.attribution.api import translate_ids
+
+    streams = args.output is None and chosen_format(args) in ("text", "json", "tsv")
+    for chunk in in_chunks(sentences, 4 * args.batch_size, "Translating", streams):
+        full = [sentence for sentence in chunk if sentence.strip()]
+        ids = [tokenizer(sentence)["input_ids"] for sentence in full]
+        translations = iter(translate_ids(model, ids, args.batch_size, **generate_options(args)))
+        for sentence in chunk:
+            target = next(translations).target_ids if sentence.strip() else []
+            yield {"source": sentence, "translation": tokenizer.decode(target, skip_special_tokens=True)}

@@ -1,0 +1,99 @@
+"""Explanations in a terminal: 80 columns are enough, colour is not needed."""
+
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console, Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from hf_nmt_interp.attribution.result import AttributionResult
+from hf_nmt_interp.report.records import best_sources, shares
+
+_BLUE = "color(32)"  # readable on black and on white
+_BAR = 12
+_SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def show(result: AttributionResult, console: Console) -> None:
+    """Print one explanation: both sentences with links between their words, and a line for each target word."""
+    ascii_only = console.options.ascii_only
+    best, share = best_sources(result), shares(result)
+    arrow = ("-> ", _BLUE) if ascii_only else ("→ ", _BLUE)
+    source_links = [None if special else i for i, special in enumerate(result.source_side.special)]
+    target_links = [None if found is None else found[0] for found in best]
+    sentences = Table.grid(expand=False)
+    sentences.add_row(" " * len(arrow[0]), _linked(result, "source", source_links, ascii_only))
+    sentences.add_row(Text(*arrow), _linked(result, "target", target_links, ascii_only))
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="dim")
+    table.add_column("target", overflow="fold", max_width=22, style="bold")
+    if share is not None:
+        table.add_column("from the source")
+    table.add_column("best source", overflow="fold", max_width=20)
+    table.add_column("", justify="right", style="dim")
+    table.add_column("log p", justify="right")
+    for t, token in enumerate(result.target_tokens):
+        if result.level == "word" and result.target_side.special[t]:
+            continue
+        cells: list[Text | str] = [_plain(token)]
+        if share is not None:
+            cells.append(_bar(float(share[t]), ascii_only))
+        found = best[t]
+        cells += [Text("-"), Text()] if found is None else [_plain(result.source_tokens[found[0]]), f"{found[1]:.0%}"]
+        table.add_row(*cells, "" if result.log_probs is None else f"{result.log_probs[t]:.2f}")
+    console.print(Group(sentences, Padding(table, (0, 0, 0, len(arrow[0])), expand=False)))
+
+
+def legend(result: AttributionResult) -> Text:
+    """What the columns mean, and which method made them."""
+    text = "best source: the source word that contributed most, and its share among the source words. log p: in nats."
+    if shares(result) is not None:
+        text = "from the source: its part of the decision; the rest came from the words before. " + text
+    gap = "" if result.conservation_gap is None else f" (relevance lost or made up: {result.conservation_gap:.0e})"
+    return Text(f"Method: {result.method}{gap}. {text}", "dim")
+
+
+def table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Rows of the same fields as a table."""
+    found = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="dim")
+    for name in rows[0] if rows else ():
+        is_number = isinstance(rows[0][name], int | float)
+        found.add_column(name, justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        found.add_row(*(_plain(f"{v:.4g}" if isinstance(v, float) else str(v)) for v in row.values()))
+    return found
+
+
+def _linked(result: AttributionResult, side: str, links: Sequence[int | None], ascii_only: bool) -> Text:
+    """A sentence whose words carry the number of a source word, counted from 1."""
+    tokens = getattr(result, f"{side}_tokens")
+    special = getattr(result, f"{side}_side").special
+    text = Text(overflow="fold")
+    for token, link, is_special in zip(tokens, links, special, strict=True):
+        if is_special and result.level == "word":
+            continue
+        text.append_text(_plain(token))
+        if link is not None:
+            number = f"[{link + 1}]" if ascii_only else str(link + 1).translate(_SUPERSCRIPT)
+            text.append(number, _BLUE)
+        text.append(" ")
+    return text
+
+
+def _bar(share: float, ascii_only: bool) -> Text:
+    """A share as a bar and a percentage."""
+    if not np.isfinite(share):
+        return Text("-", "dim")
+    filled = round(_BAR * min(max(share, 0), 1))
+    full, empty = ("#", ".") if ascii_only else ("█", "░")
+    return Text.assemble((full * filled, _BLUE), (empty * (_BAR - filled), "dim"), f" {share:4.0%}")
+
+
+def _plain(text: str) -> Text:
+    """Text from data: never markup, and without control characters that would steer the terminal."""
+    return Text("".join("�" if unicodedata.category(c) == "Cc" else c for c in text))

@@ -1,0 +1,46 @@
+"""A tiny saved translator, and one function to run the command line in this process."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from hf_nmt_interp.cli.main import main
+from tests.tiny_models import tiny_model
+from tests.tiny_tokenizers import make_marian_tokenizer
+
+
+class Ran(NamedTuple):
+    """What a command line did."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a tiny random Marian model with a real tokenizer."""
+    folder = tmp_path_factory.mktemp("tiny_marian")
+    tokenizer = make_marian_tokenizer(folder)
+    model = tiny_model("marian", vocab_size=len(tokenizer))
+    model.generation_config.max_length = 12
+    model.generation_config.num_beams = 2
+    model.generation_config.bad_words_ids = [[tokenizer.pad_token_id]]
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """Run the command line with these arguments."""
+
+    def run_main(*arguments: object) -> Ran:
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as end:
+            code = int(end.code or 0)
+        return Ran(code, *capsys.readouterr())
+
+    return run_main

@@ -1,0 +1,120 @@
+"""The frame of the command line: help, errors, exit codes, entry points."""
+
+import os
+import shlex
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from hf_nmt_interp import __version__
+from hf_nmt_interp.cli import main as frame
+from hf_nmt_interp.cli.loading import box
+from hf_nmt_interp.errors import InputError
+
+
+def examples() -> list[str]:
+    """The command lines in the help of all verbs."""
+    parsers = frame.make_parser()._subparsers._group_actions[0].choices  # type: ignore[union-attr]
+    found = {verb: [line.strip() for line in parser.epilog.splitlines()[1:]] for verb, parser in parsers.items()}
+    assert all(found.values()), "each verb has an example"
+    return [line for lines in found.values() for line in lines]
+
+
+def _start(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "hf_nmt_interp", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=300, **options)
+
+
+@pytest.mark.parametrize("example", examples())
+def test_examples_of_the_help_run(example: str, run, model_folder, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    program, verb, *rest = shlex.split(example)
+    assert program == "hf-nmt-interp"
+    if "--model" in rest:
+        rest[rest.index("--model") + 1] = str(model_folder)
+    elif verb != "env":
+        rest += ["--model", str(model_folder)]
+    code, out, err = run(verb, *rest)
+    assert (code, err) == (0, "")
+    assert out or list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("example", examples())
+def test_examples_of_the_help_run_with_the_box(example: str, run, tmp_path, monkeypatch) -> None:
+    if "en-de" not in box():
+        pytest.skip("the box has no demo:en-de")
+    monkeypatch.chdir(tmp_path)
+    assert run(*shlex.split(example)[1:])[::2] == (0, "")
+
+
+def test_help_is_fast_and_light() -> None:
+    before = os.times()
+    shown = _start("attribute", "--help")
+    after = os.times()
+    assert shown.returncode == 0
+    assert "--target-file" in shown.stdout
+    # CPU time, as the machine may be busy; 0.1 s is usual
+    assert after.children_user + after.children_system - before.children_user - before.children_system < 0.3
+    heavy = (
+        "import sys, hf_nmt_interp.cli.main as m; m.make_parser(); print({'torch', 'rich', 'numpy'} & {*sys.modules})"
+    )
+    assert subprocess.check_output([sys.executable, "-c", heavy], text=True) == "set()\n"
+
+
+def test_version(run) -> None:
+    assert run("--version") == (0, f"hf-nmt-interp {__version__}\n", "")
+
+
+def test_command_line_errors_are_one_line(run) -> None:
+    code, out, err = run("attribute", "--batch-size", "0", "A.")
+    assert (code, out) == (2, "")
+    expected = "argument --batch-size: '0' is not a whole number of at least 1 (see hf-nmt-interp attribute --help)"
+    assert err == f"hf-nmt-interp attribute: error: {expected}\n"
+    assert run("nonsense").code == 2
+    assert (
+        run().err == "hf-nmt-interp: error: the following arguments are required: <verb> (see hf-nmt-interp --help)\n"
+    )
+
+
+def _verb(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def fail(args) -> None:
+        raise error
+
+    monkeypatch.setattr("hf_nmt_interp.cli.verbs.env.run", fail)
+
+
+def test_user_errors_are_one_line(run, monkeypatch) -> None:
+    _verb(monkeypatch, InputError("name: 'x' is wrong;\n  try y"))
+    assert run("env") == (2, "", "hf-nmt-interp env: error: name: 'x' is wrong; try y\n")
+    with pytest.raises(InputError, match="try y"):
+        frame.main(["env", "--traceback"])
+
+
+def test_bugs_keep_their_traceback(monkeypatch) -> None:
+    _verb(monkeypatch, ValueError("a bug"))
+    with pytest.raises(ValueError, match="a bug"):
+        frame.main(["env"])
+
+
+def test_interrupt(run, monkeypatch) -> None:
+    _verb(monkeypatch, KeyboardInterrupt())
+    assert run("env") == (130, "", "")
+
+
+def test_broken_pipe(monkeypatch) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    _verb(monkeypatch, BrokenPipeError())
+    with os.fdopen(writer, "w") as pipe:
+        monkeypatch.setattr(frame.sys, "stdout", SimpleNamespace(fileno=pipe.fileno))
+        assert frame.main(["env"]) == 141
+
+
+def test_a_reader_that_stops_early_is_no_error(model_folder) -> None:
+    command = f"{sys.executable} -m hf_nmt_interp attribute --format tsv --model {model_folder} - | head -n 1"
+    text = "The old baker opens his shop.\n" * 40
+    done = subprocess.run(command, shell=True, input=text, capture_output=True, text=True, timeout=300)
+    assert done.stdout == "sentence\tstep\ttarget\tside\tposition\ttoken\tscore\n"
+    assert done.stderr == ""

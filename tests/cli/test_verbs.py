@@ -1,0 +1,233 @@
+"""What each verb reads and writes."""
+
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import hf_nmt_interp as hni
+from hf_nmt_interp.cli.loading import load
+from hf_nmt_interp.cli.verbs.attribute import parse_settings
+from hf_nmt_interp.errors import InputError
+
+ONE, TWO = "The old baker opens his shop.", "Where did you put the keys?"
+
+
+@pytest.fixture
+def translate(run, model_folder):
+    """Run `translate` with the tiny model."""
+    return lambda *arguments: run("translate", "--model", model_folder, *arguments)
+
+
+@pytest.fixture
+def attribute(run, model_folder):
+    """Run `attribute` with the tiny model."""
+    return lambda *arguments: run("attribute", "--model", model_folder, *arguments)
+
+
+# where sentences come from and results go
+
+
+def test_sentences_from_arguments_file_and_stdin_are_the_same(translate, tmp_path, monkeypatch) -> None:
+    (tmp_path / "in.txt").write_text(f"{ONE}\n{TWO}\n", encoding="utf-8")
+    by_arguments = translate(ONE, TWO)
+    assert by_arguments.code == 0
+    assert by_arguments.out.count("\n") == 2
+    assert translate("--input", tmp_path / "in.txt") == by_arguments
+    for dash in (["-"], ["--input", "-"]):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(f"{ONE}\r\n{TWO}\r\n"))
+        assert translate(*dash) == by_arguments
+
+
+def test_stdin_must_be_utf8(translate, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"gr\xfc\xdfe\n"), encoding="latin-1"))
+    code, _, err = translate("-")
+    assert (code, err) == (2, "hf-nmt-interp translate: error: stdin: byte 0xfc is not UTF-8; convert the input\n")
+
+
+def test_input_errors(translate, tmp_path) -> None:
+    assert translate().err.endswith("no sentences: give them as arguments, in a file with --input, or - for stdin\n")
+    assert translate("--input", tmp_path / "none").err.endswith(f"{tmp_path / 'none'}: No such file or directory\n")
+    assert "give one of both" in translate("--input", tmp_path / "none", ONE).err
+
+
+def test_output_appears_complete_or_not_at_all(translate, attribute, tmp_path, monkeypatch) -> None:
+    out = tmp_path / "out.json"
+    out.write_text("old")
+    assert translate("--output", out, ONE)[:2] == (0, "")
+    assert json.loads(out.read_text())["source"] == ONE  # the format comes from the name
+    out.write_text("old")
+    assert attribute("--output", out, ONE, "a dog " * 60).code == 2
+    assert out.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_output_errors(translate, tmp_path) -> None:
+    code, _, err = translate("--output", tmp_path / "none" / "out.txt", ONE)
+    assert code == 2
+    assert err == (
+        f"hf-nmt-interp translate: error: --output: {tmp_path / 'none' / 'out.txt'}: No such file or directory\n"
+    )
+    assert "Is a directory" in translate("--output", tmp_path, ONE).err
+
+
+def test_devices_and_links_are_written_through(translate, tmp_path) -> None:
+    assert translate("--output", "/dev/null", ONE).code == 0
+    assert not open("/dev/null", "rb").read()  # noqa: SIM115
+    (tmp_path / "real.txt").write_text("old")
+    (tmp_path / "link.txt").symlink_to("real.txt")
+    assert translate("--output", tmp_path / "link.txt", ONE).code == 0
+    assert (tmp_path / "link.txt").is_symlink()
+    assert (tmp_path / "real.txt").read_text() != "old"
+
+
+# translate
+
+
+def test_translate_keeps_order_and_empty_lines(translate, model_folder) -> None:
+    lines = translate("--batch-size", "1", TWO, "", ONE).out.split("\n")
+    assert lines[1] == ""
+    assert [lines[0], lines[2]] == translate(TWO, ONE).out.splitlines()
+    model, tokenizer = load(str(model_folder))
+    inputs = tokenizer([ONE], return_tensors="pt")
+    for beams in (1, 3):
+        expected = tokenizer.decode(model.generate(**inputs, num_beams=beams)[0], skip_special_tokens=True)
+        assert translate("--beams", beams, ONE).out == expected + "\n"
+
+
+def test_translate_formats(translate) -> None:
+    text = translate(ONE).out.removesuffix("\n")
+    assert json.loads(translate("--format", "json", ONE).out) == {"source": ONE, "translation": text}
+    assert translate("--format", "tsv", ONE).out == f"source\ttranslation\n{ONE}\t{text}\n"
+    assert "translation" in translate("--format", "table", ONE).out
+    page = translate("--format", "html", "<script>alert(1)</script>").out
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "<script" not in page
+
+
+# attribute
+
+
+def test_attribute_json_is_the_result(attribute, model_folder) -> None:
+    code, out, err = attribute("--format", "json", "--tokens", ONE, TWO)
+    assert (code, err) == (0, "")
+    rows = [json.loads(line) for line in out.splitlines()]
+    expected = hni.attribute(*load(str(model_folder)), [ONE, TWO])
+    for i, (row, result) in enumerate(zip(rows, expected, strict=True)):
+        assert (row["sentence"], row["method"], row["level"]) == (i, "lrp", "token")
+        assert (row["source_tokens"], row["target_tokens"]) == (result.source_tokens, result.target_tokens)
+        assert row["source_words"] == result.source_side.words
+        assert row["conservation_gap"] < 1e-4
+        for name in ("source", "prefix", "start", "source_contribution", "log_probs"):
+            np.testing.assert_allclose(row[name], getattr(result, name), rtol=1e-5, atol=1e-6)
+    words = json.loads(attribute("--format", "json", "--words", ONE).out)
+    assert words["level"] == "word"
+    assert words["source_tokens"] == [*ONE.split(), "</s>"]
+
+
+def test_attribute_given_targets(attribute, tmp_path) -> None:
+    target = "Der alte Bäcker öffnet seinen Laden."
+    (tmp_path / "de.txt").write_text(target + "\n", encoding="utf-8")
+    by_argument = attribute("--format", "json", ONE, "--target", target)
+    assert json.loads(by_argument.out)["target_words"] == target.split()
+    assert attribute("--format", "json", ONE, "--target-file", tmp_path / "de.txt") == by_argument
+    code, _, err = attribute(ONE, TWO, "--target", target)
+    expected = "hf-nmt-interp attribute: error: --target: 1 targets for 2 sentences; one each is needed\n"
+    assert (code, err) == (2, expected)
+
+
+def test_attribute_tsv_has_every_score(attribute) -> None:
+    options = (ONE, "--target", "Ein Hund.")
+    whole = json.loads(attribute("--format", "json", *options).out)
+    header, *lines = attribute("--format", "tsv", *options).out.splitlines()
+    assert header.split("\t") == ["sentence", "step", "target", "side", "position", "token", "score"]
+    sums = {"source": 0.0, "prefix": 0.0, "start": 0.0}
+    for line in lines:
+        sentence, step, target, side, position, token, score = line.split("\t")
+        assert sentence == "0"
+        assert target == whole["target_tokens"][int(step)]
+        if side != "start":
+            assert token == whole["source_tokens" if side == "source" else "target_tokens"][int(position)]
+        sums[side] += float(score)
+    for side, total in sums.items():
+        assert total == pytest.approx(np.sum(whole[side]), abs=1e-5)
+
+
+def test_attribute_table_and_page(attribute, tmp_path) -> None:
+    code, out, _ = attribute(ONE, TWO, "--target", "Ein Hund.", "--target", "Zwei Kinder.")
+    assert code == 0
+    assert all(word in out for word in ("Hund.", "Kinder.", "from the source", "best source", "log p"))
+    assert attribute(ONE, "--output", tmp_path / "page.html").code == 0
+    assert "<!doctype html>" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_attribute_methods_and_settings(attribute) -> None:
+    row = json.loads(attribute("--format", "json", "--method", "attention", "--set", "layer=0", ONE).out)
+    assert (row["method"], row["settings"], row["conservation_gap"]) == ("attention", {"layer": 0}, None)
+    listed = attribute("--list-methods").out
+    assert all(text in listed for text in ("lrp: ", "attention: ", "--set alpha=1.0", "--set head=null"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--method", "magic"], "--method: 'magic' is not one of lrp, attention"),
+        (["--set", "alpha"], "--set: 'alpha' is not name=value, e.g. --set rule=..."),
+        (["--set", "model=1"], "--set: method 'lrp' has no setting 'model'; it has rule, alpha, beta"),
+        (["--set", "alpha=much"], "--set: alpha=much is not of type float"),
+        (["--set", "rule=gamma"], "rule: 'gamma'"),
+        (["--method", "attention", "--set", "head=true"], "--set: head=true is not of type int or null"),
+        (["--method", "attention", "--set", "layer=7"], "layer: 7 is out of range"),
+    ],
+)
+def test_attribute_errors(attribute, arguments, message) -> None:
+    code, _, err = attribute(ONE, *arguments)
+    assert code == 2
+    assert err.startswith(f"hf-nmt-interp attribute: error: {message}")
+    assert err.count("\n") == 1
+
+
+def test_settings_are_read_by_their_type() -> None:
+    given = ["rule=epsilon", "alpha=2", "beta=-1.5", "max_memory=1024"]
+    assert parse_settings("lrp", given) == {"rule": "epsilon", "alpha": 2.0, "beta": -1.5, "max_memory": 1024}
+    assert parse_settings("attention", ["head=null", "shifted=true"]) == {"head": None, "shifted": True}
+    with pytest.raises(InputError, match="not of type bool"):
+        parse_settings("attention", ["shifted=1"])
+
+
+# env and demo
+
+
+def test_env(run) -> None:
+    code, text, _ = run("env")
+    assert code == 0
+    found = json.loads(run("env", "--json").out)
+    assert found["hf_nmt_interp"] == hni.__version__
+    for name in ("python", "platform", "torch", "transformers", "translators in the box"):
+        assert name in found
+        assert name in text
+    assert found["torch"] in text
+
+
+def test_demo_writes_a_page(run, model_folder, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run("demo", "--model", model_folder)
+    assert (code, err) == (0, "")
+    page = (tmp_path / "demo.html").read_text(encoding="utf-8")
+    for sentence in ("The cat is sleeping on the sofa.", "Can you help me tomorrow?"):
+        assert sentence in page
+    assert "Wrote demo.html" in out
+    assert (tmp_path / "demo.html").as_uri() in out
+    assert max(map(len, out.split("\nWrote")[0].splitlines())) <= 80
+
+
+def test_demo_with_the_box(run, tmp_path) -> None:
+    from hf_nmt_interp.cli.loading import box
+
+    if "en-de" not in box():
+        pytest.skip("the box has no demo:en-de")
+    code, out, err = run("demo", "--output", tmp_path / "demo.html")
+    assert (code, err) == (0, "")
+    assert "Katze" in out

@@ -1,0 +1,105 @@
+"""The page: self-contained, escaped, complete."""
+
+import html.parser
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from hf_nmt_interp.report.html import frame, render, render_table
+from tests.report.conftest import make_result
+
+PAYLOAD = '</script><script>alert("x")</script><img src=x onerror=alert(1)>&amp;{{ 7 * 7 }}'
+
+
+class _Page(html.parser.HTMLParser):
+    """Elements of a page, and its data."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict]] = []
+        self.text: dict[str, str] = {}
+        self.open = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self.open = dict(attrs).get("id") or tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self.open = ""
+
+    def handle_data(self, data: str) -> None:
+        self.text[self.open] = self.text.get(self.open, "") + data
+
+    @property
+    def data(self) -> list[dict]:
+        return json.loads(self.text["data"])
+
+
+def test_data_has_words_and_subwords(result) -> None:
+    page = _Page(render([result], title="One & all"))
+    assert page.text["title"] == "One & all"
+    (card,) = page.data
+    assert (card["source"], card["target"]) == ("A cat sleeps", "Eine Katze schläft")
+    (view,) = card["views"]
+    assert view["name"] == "lrp"
+    assert view["token"]["source_tokens"] == result.source_tokens
+    assert view["word"]["target_tokens"] == ["Eine", "Katze", "schläft", "</s>"]
+    assert view["token"]["source"][0][0] == pytest.approx(float(result.source[0, 0]), rel=1e-3)
+    assert view["word"]["shares"][0] == 1
+
+
+def test_text_from_data_is_escaped() -> None:
+    hostile = make_result([f"▁{PAYLOAD}", "</s>"], [f"▁{PAYLOAD}", "</s>"], method=PAYLOAD, note=PAYLOAD)
+    page = _Page(render([hostile], title=PAYLOAD))
+    harmless = _Page(render([make_result(["▁a", "</s>"], ["▁b", "</s>"])]))
+    assert [tag for tag, _ in page.elements] == [tag for tag, _ in harmless.elements]
+    assert not any(name.startswith("on") for _, attributes in page.elements for name in attributes)
+    assert page.data[0]["source"] == PAYLOAD
+    assert page.text["title"] == PAYLOAD
+    assert PAYLOAD in page.text["p"]
+
+
+def test_page_needs_no_network(result) -> None:
+    text = render([result])
+    assert not re.search(r"https?:|//[a-z]|@import|url\(|\bsrc=|\bhref=", text)
+    assert "default-src 'none'" in text
+
+
+def test_methods_of_one_pair_share_a_card(result) -> None:
+    attention = replace(result, method="attention", settings={"layer": 2}, conservation_gap=None)
+    other = make_result(["▁B", "</s>"], ["▁C", "</s>"])
+    cards = _Page(render([result, attention, other, result, result])).data
+    assert [[view["name"] for view in card["views"]] for card in cards] == [
+        ["lrp", "attention (layer 2)"],
+        ["lrp"],
+        ["lrp"],
+        ["lrp"],
+    ]
+    assert cards[0]["views"][1]["word"]["shares"] is None
+
+
+def test_word_results_have_no_subword_switch(result) -> None:
+    switch = 'name="level"'
+    assert switch in render([result])
+    assert switch not in render([result.to_words()])
+
+
+def test_no_results() -> None:
+    assert _Page(render([])).data == []
+
+
+def test_to_html_and_frame(result) -> None:
+    assert result.to_html() == render([result])
+    page = _Page(frame([result]))
+    assert [tag for tag, _ in page.elements] == ["iframe"]
+    assert page.elements[0][1]["srcdoc"] == render([result])
+
+
+def test_table_page() -> None:
+    page = _Page(render_table([{"name": PAYLOAD, "value": 0.123456}], title="Rows"))
+    assert page.text["td"] == f"{PAYLOAD}0.1235"
+    assert "script" not in [tag for tag, _ in page.elements]
+    assert "<tbody>" in render_table([], title="None")

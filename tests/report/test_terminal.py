@@ -1,0 +1,78 @@
+"""The terminal view: width, colour, encoding, hostile text."""
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from hf_nmt_interp.report.terminal import legend, show, table
+from tests.report.conftest import make_result
+
+
+def _shown(result, encoding: str = "utf-8", **options) -> str:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    console = Console(file=stream, **({"width": 80} | options))
+    show(result, console)
+    console.print(legend(result))
+    stream.flush()
+    return stream.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+
+
+def test_words_links_shares_and_log_probabilities(result) -> None:
+    lines = [line.rstrip() for line in _shown(result.to_words()).splitlines()]
+    assert lines[0] == "  A¹ cat² sleeps³"
+    assert lines[1] == "→ Eine¹ Katze² schläft³"
+    rows = [line.split() for line in lines[5:8]]
+    assert [row[0] for row in rows] == ["Eine", "Katze", "schläft"]
+    assert rows[0][1:3] == ["████████████", "100%"]
+    assert [row[3] for row in rows] == ["A", "cat", "sleeps"]
+    assert [row[-1] for row in rows] == ["-0.50", "-0.50", "-1.00"]
+    assert not any("</s>" in line for line in lines)
+
+
+def test_subwords_show_special_tokens(result) -> None:
+    assert "</s>" in _shown(result)
+
+
+def test_ascii_and_no_colour(result, monkeypatch) -> None:
+    text = _shown(make_result(["▁A", "</s>"], ["▁Ein", "</s>"]).to_words(), encoding="ascii")
+    assert "-> Ein[1]" in text
+    assert "############ 100%" in text
+    assert "\x1b[" in _shown(result, force_terminal=True, color_system="256")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "38;5" not in _shown(result, force_terminal=True)
+
+
+def test_fits_80_columns(result) -> None:
+    long = make_result(["▁" + "x" * 90, "▁b", "</s>"] * 8, ["▁" + "y" * 90, "▁b", "</s>"] * 8)
+    for one in (result, result.to_words(), long, long.to_words()):
+        assert max(map(len, _shown(one).splitlines())) <= 80
+
+
+def test_text_cannot_steer_the_terminal() -> None:
+    text = _shown(make_result(["▁[red]\x1b[2J", "</s>"], ["▁[/bold]\x07", "</s>"]).to_words(), force_terminal=True)
+    assert "[red]�[2J" in text
+    assert "\x1b[2J" not in text
+    assert "\x07" not in text
+
+
+def test_methods_without_a_total_have_no_share(result) -> None:
+    text = _shown(replace(result, conservation_gap=None))
+    assert "from the source" not in text
+    assert "best source" in text
+
+
+@pytest.mark.parametrize("value", [np.nan, -1.0, 0.0])
+def test_strange_scores(result, value) -> None:
+    assert "-" in _shown(replace(result, source=np.full_like(result.source, value), log_probs=None))
+
+
+def test_table() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    console.print(table([{"name": "[b]x", "value": 0.123456, "count": 3}]))
+    console.print(table([]))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "[b]x" in text
+    assert "0.1235" in text
