@@ -1,13 +1,26 @@
 """Fixtures that several test folders share."""
 
+import copy
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from tests.tiny_models import tiny_model
 from tests.tiny_tokenizers import BUILDERS
+
+# kind of tokenizer -> family of the model that goes with it, and the model's language settings for generate()
+TRANSLATORS: dict[str, tuple[str, dict[str, str]]] = {
+    "marian": ("marian", {}),
+    "bart": ("bart", {}),
+    "mbart": ("mbart", {"decoder_start_token_id": "de_DE"}),
+    "m2m100": ("m2m100", {"forced_bos_token_id": "__de__"}),
+    "nllb": ("m2m100", {"forced_bos_token_id": "deu_Latn"}),
+    "t5": ("t5", {}),
+    "bert": ("bert2bert", {}),
+}
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +40,31 @@ def tokenizer_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pr
 def any_tokenizer(request: pytest.FixtureRequest, tokenizer_of) -> PreTrainedTokenizerBase:
     """Each kind of tokenizer in turn."""
     return tokenizer_of(request.param)
+
+
+@pytest.fixture(scope="session")
+def translator_of(tokenizer_of) -> Callable[[str], tuple[PreTrainedModel, PreTrainedTokenizerBase]]:
+    """Function from a kind (a key of `TRANSLATORS`) to a tiny random model of its own and its tokenizer."""
+    built: dict[str, PreTrainedModel] = {}
+
+    def get(kind: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+        tokenizer = tokenizer_of(kind)
+        if kind not in built:
+            family, languages = TRANSLATORS[kind]
+            codes = getattr(tokenizer, "lang_token_to_id", {}).values()  # M2M100's len() leaves them out
+            built[kind] = tiny_model(family, vocab_size=max([len(tokenizer), *(i + 1 for i in codes)]))
+            built[kind].generation_config.max_length = 10
+            for name, code in languages.items():
+                setattr(built[kind].generation_config, name, tokenizer.convert_tokens_to_ids(code))
+        return copy.deepcopy(built[kind]), tokenizer
+
+    return get
+
+
+@pytest.fixture(params=list(TRANSLATORS))
+def any_translator(request: pytest.FixtureRequest, translator_of) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A model and its tokenizer, of each kind in turn."""
+    return translator_of(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -1,19 +1,29 @@
 """What `generate()` was given and what it returned, caught while it runs."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import LogitsProcessor
 
 from hf_nmt_interp.decoding.translation import Translation
 from hf_nmt_interp.errors import InputError
 
 
+class Watcher(Protocol):
+    """What is told of every `generate()` call."""
+
+    def start(self, sources: list[list[int]], setting: Callable[[str], set[int]]) -> list[LogitsProcessor]:
+        """Before: the source ids, the ids or numbers that a setting's name stands for; returns processors to add."""
+
+    def end(self, translations: list[Translation]) -> None:
+        """After: what was returned."""
+
+
 @contextmanager
-def record_generation(model: Any) -> Iterator[list[Translation]]:
+def record_generation(model: Any, watcher: Watcher | None = None) -> Iterator[list[Translation]]:
     """Context that collects one `Translation` per sequence returned by any `model.generate()` call inside.
 
     Greedy, beam search and sampling, several returned sequences, padded batches, one call or many. Nothing is left on
@@ -24,13 +34,20 @@ def record_generation(model: Any) -> Iterator[list[Translation]]:
         raise InputError("model: its generate() is being recorded already; leave the other context first")
     generate = model.generate
 
-    def recorded(inputs: Tensor | None = None, *args, **kwargs) -> Any:
-        output = generate(inputs, *args, **kwargs)
+    def recorded(inputs: Tensor | None = None, generation_config: Any = None, *args, **kwargs) -> Any:
+        call = {"input_ids": inputs} | kwargs if inputs is not None else kwargs
+        sources = _sources(model, generation_config, call)
+        if watcher is not None:
+            added = watcher.start(sources, lambda name: _setting(name, model, generation_config, call))
+            kwargs["logits_processor"] = [*(kwargs.get("logits_processor") or []), *added]
+        output = generate(inputs, generation_config, *args, **kwargs)
         sequences = output if isinstance(output, Tensor) else output.sequences
-        source = inputs if inputs is not None else kwargs.get("input_ids")
-        if source is None:
-            raise InputError("generate(): give input_ids; from encoder_outputs alone the source is not known")
-        translations.extend(_translations(model, source, kwargs.get("attention_mask"), sequences))
+        each = len(sequences) // len(sources)  # num_return_sequences
+        for i, (start, *target) in enumerate(sequences.tolist()):
+            end = _end(target, model, generation_config, call)
+            translations.append(Translation(sources[i // each], target[:end], start))
+        if watcher is not None:
+            watcher.end(translations[len(translations) - len(sequences) :])
         return output
 
     model.generate = recorded
@@ -40,20 +57,35 @@ def record_generation(model: Any) -> Iterator[list[Translation]]:
         del model.generate
 
 
-def _translations(
-    model: PreTrainedModel, source: Tensor, mask: Tensor | None, sequences: Tensor
-) -> Iterator[Translation]:
-    config = model.generation_config
-    pad = config.pad_token_id if config.pad_token_id is not None else model.config.pad_token_id
-    if mask is None:
-        mask = torch.ones_like(source) if pad is None else source.ne(pad)
-    ends = config.eos_token_id if config.eos_token_id is not None else model.config.eos_token_id
-    stops = set(ends if isinstance(ends, list) else [ends])
-    each = len(sequences) // len(source)  # num_return_sequences
-    for i, sequence in enumerate(sequences.tolist()):
-        kept = mask[i // each].bool()
-        if not kept[: int(kept.sum())].all():
-            raise InputError("attention_mask: padding must stand at the end of a row (pad with padding_side='right')")
-        start, *target = sequence
-        end = next((j + 1 for j, token in enumerate(target) if token in stops), len(target))
-        yield Translation(source[i // each][kept].tolist(), target[:end], start)
+def _setting(name: str, model: Any, config: Any, call: dict[str, Any]) -> set[int]:
+    """Ids a setting names: of this call, else of its configuration, else the model's."""
+    places = (getattr(place, name, None) for place in (config, model.generation_config, model.config))
+    found: Any = next((value for value in (call.get(name), *places) if value is not None), [])
+    return set(torch.as_tensor(found).flatten().tolist())
+
+
+def _sources(model: Any, config: Any, call: dict[str, Any]) -> list[list[int]]:
+    """Source ids of each row without padding."""
+    ids, mask = call.get("input_ids"), call.get("attention_mask")
+    if ids is None:
+        raise InputError("generate(): give input_ids; from encoder_outputs alone the source is not known")
+    if mask is None:  # as generate() does it
+        pad = _setting("pad_token_id", model, config, call) - _setting("eos_token_id", model, config, call)
+        mask = torch.isin(ids, ids.new_tensor(list(pad)), invert=True)
+    lengths = mask.bool().sum(-1, keepdim=True)
+    if not torch.equal(mask.bool(), torch.arange(ids.shape[1], device=ids.device) < lengths):
+        raise InputError("attention_mask: padding must stand at the end of a row (pad with padding_side='right')")
+    return [row[:length] for row, (length,) in zip(ids.tolist(), lengths.tolist(), strict=True)]
+
+
+def _end(target: list[int], model: Any, config: Any, call: dict[str, Any]) -> int:
+    """Length of a target with its EOS."""
+    stops = _setting("eos_token_id", model, config, call)
+    if (end := next((j + 1 for j, token in enumerate(target) if token in stops), None)) is not None:
+        return end
+    end = len(target)
+    if call.get("stopping_criteria") or call.get("stop_strings"):  # they end a row without EOS, padding follows
+        padding = _setting("pad_token_id", model, config, call)
+        while end and target[end - 1] in padding:
+            end -= 1
+    return end
