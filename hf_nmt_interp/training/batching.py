@@ -1,6 +1,6 @@
 """Batches of similar length under a token budget, the same for every process and every restart."""
 
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from itertools import islice
 from random import Random
 from typing import Any
@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset
+
+from hf_nmt_interp.errors import InputError
 
 Example = dict[str, list[int]]
 
@@ -30,7 +32,9 @@ def pad_batch(examples: list[Example], pad_id: int) -> dict[str, Tensor]:
 
 
 def cut_by_tokens(sizes: list[tuple[int, int]], budget: int) -> Iterator[slice]:
-    """Cut a list of (source, target) sizes into runs whose padded sides hold at most `budget` tokens each.
+    """Cut a list of (target, source) sizes into runs whose padded sides hold at most `budget` tokens each.
+
+    A pair longer than the budget is a run of its own.
 
     >>> list(cut_by_tokens([(2, 3), (3, 3), (9, 4)], budget=6))
     [slice(0, 2, None), slice(2, 3, None)]
@@ -46,27 +50,45 @@ def cut_by_tokens(sizes: list[tuple[int, int]], budget: int) -> Iterator[slice]:
 
 
 class TokenBatches(IterableDataset):
-    """Batches of at most `budget` padded tokens a side, shuffled anew each epoch, dealt out to `world` processes.
+    """Batches of at most `budget` padded tokens a side, shuffled anew each epoch, dealt in turn to `world` processes.
 
-    Where the batches are cut depends on the lengths only, so every epoch has equally many.
+    Where the batches of a list are cut depends on the lengths only, so every epoch has equally many. Each example
+    comes once in an epoch, but for up to `world - 1` batches left over in dealing, which are others in each epoch.
+    A pair longer than the budget is a batch of its own. A stream never ends: it is passed over again and again.
 
     Args:
         examples: a list, or any iterable that starts over at each `iter()` (streaming data sets).
         collate: turns a list of examples into a batch.
         budget: most tokens of a padded batch, on the source and on the target side each.
+        seed: of the order; the batches of an epoch depend on `seed`, epoch and `budget` only.
+        rank: number of this process.
+        world: number of processes; process r gets batches r, r + world, ...
         window: how many examples of a stream are sorted at a time.
     """
 
     def __init__(
-        self, examples: Iterable[Example], collate, budget: int, *, seed=0, rank=0, world=1, window=50_000
+        self,
+        examples: Iterable[Example],
+        collate: Callable[[list[Example]], Any],
+        budget: int,
+        *,
+        seed: int = 0,
+        rank: int = 0,
+        world: int = 1,
+        window: int = 50_000,
     ) -> None:
         self.examples, self.collate, self.budget, self.window = examples, collate, budget, window
         self.seed, self.rank, self.world, self.epoch = seed, rank, world, 0
         self._length = self._count() if isinstance(examples, Sized) else None
 
     def _count(self) -> int:
-        sizes = sorted((len(e["labels"]), len(e["input_ids"])) for e in self.examples)
-        return sum(1 for _ in cut_by_tokens(sizes, self.budget)) // self.world
+        batches = sum(1 for _ in cut_by_tokens(sorted(map(_sizes, self.examples)), self.budget))
+        if batches < self.world:
+            raise InputError(
+                f"examples: they fill {batches} batches of {self.budget} tokens, which {self.world} process(es) "
+                "cannot share; give more examples or a smaller budget"
+            )
+        return batches // self.world
 
     def __len__(self) -> int:
         if self._length is None:
@@ -79,18 +101,31 @@ class TokenBatches(IterableDataset):
     def _windows(self) -> Iterator[list[Example]]:
         if self._length is not None:
             yield list(self.examples)
-        else:
+            return
+        while True:
             stream = iter(self.examples)
-            while chunk := list(islice(stream, self.window)):
+            chunk = list(islice(stream, self.window))
+            if not chunk:
+                raise InputError("examples: the stream is empty; is the data there, are all pairs too long?")
+            while chunk:
                 yield chunk
+                chunk = list(islice(stream, self.window))
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def _batches(self) -> Iterator[list[Example]]:
+        """Those of all processes."""
         rng = Random(f"{self.seed}-{self.epoch}")
         for examples in self._windows():
             rng.shuffle(examples)  # examples of the same sizes meet others in each epoch
-            examples.sort(key=lambda e: (len(e["labels"]), len(e["input_ids"])))
-            sizes = [(len(e["labels"]), len(e["input_ids"])) for e in examples]
-            batches = list(cut_by_tokens(sizes, self.budget))
-            rng.shuffle(batches)
-            for i in range(self.rank, len(batches) // self.world * self.world, self.world):
-                yield self.collate(examples[batches[i]])
+            examples.sort(key=_sizes)
+            cuts = list(cut_by_tokens([_sizes(e) for e in examples], self.budget))
+            rng.shuffle(cuts)
+            for cut in cuts:
+                yield examples[cut]
+
+    def __iter__(self) -> Iterator[Any]:
+        for dealt in zip(*[self._batches()] * self.world, strict=False):  # one for each process
+            yield self.collate(dealt[self.rank])
+
+
+def _sizes(example: Example) -> tuple[int, int]:
+    return len(example["labels"]), len(example["input_ids"])

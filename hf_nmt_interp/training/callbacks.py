@@ -18,6 +18,9 @@ class Stopwatch(TrainerCallback, ExportableState):
         self._since = time.monotonic()
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
+        # the trainer itself would restore a new object, and only with restore_callback_states_from_checkpoint
+        kept = state.stateful_callbacks.get(type(self).__name__, self.state())
+        self.seconds = kept["args"]["seconds"]
         self._since = time.monotonic()
 
     def on_step_end(self, args, state, control, **kwargs) -> None:

@@ -1,5 +1,7 @@
-"""Checkpoints: the mean of the last few."""
+"""Checkpoints: which are complete, and the mean of the last few."""
 
+import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,28 +13,58 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from hf_nmt_interp.errors import InputError
 
 
-def list_checkpoints(folder: str | Path) -> list[Path]:
-    """Complete `checkpoint-<step>` folders of a training run, oldest first."""
-    found = [p for p in Path(folder).glob(f"{PREFIX_CHECKPOINT_DIR}-*") if (p / "trainer_state.json").is_file()]
-    return sorted(found, key=lambda p: int(p.name.rsplit("-", 1)[1]))
+def list_checkpoints(folder: str | Path, *, complete: bool = True) -> list[Path]:
+    """`checkpoint-<step>` folders of a training run, oldest first.
+
+    Args:
+        folder: the run's `output_dir`.
+        complete: leave out those a kill left half written, whose last file `trainer_state.json` is missing or cut off.
+    """
+    pattern = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
+    steps = {path: match for path in Path(folder).glob("*/") if (match := pattern.fullmatch(path.name))}
+    found = sorted(steps, key=lambda path: int(steps[path][1]))
+    return [path for path in found if _is_complete(path)] if complete else found
+
+
+def _is_complete(checkpoint: Path) -> bool:
+    try:
+        json.loads((checkpoint / "trainer_state.json").read_bytes())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return False
+    return any(checkpoint.glob("*.safetensors"))  # else a kill caught it half deleted
 
 
 def average_checkpoints(model: PreTrainedModel, folders: Sequence[str | Path]) -> None:
-    """Set the weights of `model` to the mean of the checkpoints' `model.safetensors` (Vaswani et al. 2017)."""
+    """Set the weights of `model` to the mean of the checkpoints' weights (Vaswani et al. 2017).
+
+    Args:
+        model: of the same architecture as the checkpoints; changed in place.
+        folders: checkpoints in safetensors format.
+    """
     if not folders:
         raise InputError(
             "folders: no checkpoint to average; train with save_steps and save_total_limit >= average_last"
         )
+    own = model.state_dict()
     total: dict[str, torch.Tensor] = {}
     for folder in folders:
-        for name, weight in load_file(Path(folder) / "model.safetensors").items():
+        files = sorted(Path(folder).glob("*.safetensors"))  # more than one if the checkpoint is sharded
+        if not files:
+            raise InputError(f"folders: {folder} has no *.safetensors file; give folders written by save_pretrained")
+        weights = {name: weight for file in files for name, weight in load_file(file).items()}
+        _check_same_weights(weights, total or own, folder, exact=bool(total))
+        for name, weight in weights.items():
             total[name] = total.get(name, 0) + weight.double() / len(folders)
-    own = model.state_dict()
-    missing = set(total) - set(own)
-    if missing:
-        raise InputError(
-            f"folders: {folders[0]} has weights the model lacks: {sorted(missing)[:3]}; same architecture?"
-        )
     # tied weights are saved once and shared in the model, so what is not in the file follows what is
     model.load_state_dict({name: weight.to(own[name].dtype) for name, weight in total.items()}, strict=False)
     model.tie_weights()
+
+
+def _check_same_weights(weights: dict, others: dict, folder: str | Path, *, exact: bool) -> None:
+    names = set(weights) ^ set(others) if exact else set(weights) - set(others)
+    shapes = {name for name in set(weights) & set(others) if weights[name].shape != others[name].shape}
+    if different := sorted(names | shapes):
+        raise InputError(
+            f"folders: {folder} has other weights than the model or the checkpoints before it: "
+            f"{', '.join(different[:3])}; are they of the same run?"
+        )

@@ -5,19 +5,48 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.corpus import Pair
 from hf_nmt_interp.training.batching import Example
 
 
-def encode_pairs(tokenizer: Any, pairs: Iterable[Pair], max_length: int | None = None) -> Iterator[Example]:
-    """Tokenise pairs; those longer than `max_length` on either side, or empty, are left out if it is given."""
+def encode_pairs(tokenizer: Any, pairs: Iterable[Pair], max_length: int, *, cut: bool = False) -> Iterator[Example]:
+    """Tokenise pairs of sentences.
+
+    Args:
+        tokenizer: gives `input_ids` and, for `text_target`, `labels`.
+        pairs: (source, target) sentences.
+        max_length: pairs with more tokens on either side are left out, and so are those with an empty side.
+        cut: keep every pair, cut to `max_length` (for tests, where each has its reference).
+    """
     pairs = iter(pairs)
     while chunk := list(islice(pairs, 1000)):
         sources, targets = zip(*chunk, strict=True)
-        encoded = tokenizer(list(sources), text_target=list(targets))
+        limits = {"truncation": True, "max_length": max_length} if cut else {"verbose": False}
+        encoded = tokenizer(list(sources), text_target=list(targets), **limits)
         for (source, target), input_ids, labels in zip(chunk, encoded["input_ids"], encoded["labels"], strict=True):
-            if max_length is None or (max(len(input_ids), len(labels)) <= max_length and source and target):
+            if cut or (max(len(input_ids), len(labels)) <= max_length and source.strip() and target.strip()):
                 yield {"input_ids": input_ids, "labels": labels}
+
+
+def set_languages(model: Any, tokenizer: Any, source: str, target: str) -> None:
+    """Set the languages of a many-language checkpoint (mBART, M2M100, NLLB); others need no setting.
+
+    Args:
+        model: its `generate()` will begin translations with the target language.
+        tokenizer: will mark sources and targets with the languages.
+        source: language code as the tokenizer writes it, e.g. `en`, `en_XX` or `eng_Latn`.
+        target: likewise.
+    """
+    if not hasattr(tokenizer, "src_lang"):
+        return
+    for name, code in (("source", source), ("target", target)):
+        token = getattr(tokenizer, "lang_code_to_token", {}).get(code, code)
+        language = tokenizer.convert_tokens_to_ids(token)
+        if language in (None, tokenizer.unk_token_id):
+            raise InputError(f"{name}: {code!r} is not a language of {type(tokenizer).__name__}")
+    tokenizer.src_lang, tokenizer.tgt_lang = source, target
+    model.generation_config.forced_bos_token_id = language
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 _ROWS = 256  # rows of logits held at a time: 256 x 8,000 floats stay in the cache
 
@@ -15,8 +16,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
         vocabulary = weight.shape[0]
         total = hidden.new_zeros(())
         grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight)
-        for rows in torch.arange(len(hidden)).split(_ROWS):
-            cut = slice(int(rows[0]), int(rows[-1]) + 1)
+        for start in range(0, len(hidden), _ROWS):
+            cut = slice(start, start + _ROWS)
             x, gold = hidden[cut], labels[cut, None]
             z = torch.addmm(bias, x, weight.T)  # [rows, V]
             log_sum = z.logsumexp(-1, keepdim=True)
@@ -30,6 +31,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return total
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, grad):
         grad_hidden, grad_weight = ctx.saved_tensors
         return grad_hidden * grad, grad_weight * grad, None, None, None
@@ -63,3 +65,23 @@ def linear_cross_entropy(
     """
     kept = labels.flatten() != -100
     return _LinearCrossEntropy.apply(hidden.flatten(0, -2)[kept], weight, bias, labels.flatten()[kept], smoothing)
+
+
+def l0_loss(cross_entropy: Tensor, open_heads: Tensor, weight: float) -> Tensor:
+    """Cross entropy + lambda L_C (voita2019, section 6.1).
+
+    Args:
+        cross_entropy: [] of the translation model.
+        open_heads: [] L_C, the sum over the gates of 1 - P(g = 0).
+        weight: lambda.
+    """
+    return cross_entropy + weight * open_heads
+
+
+def ramp(step: int, warmup: int) -> float:
+    """A factor that grows from 0 to 1 in `warmup` steps, counted from 1.
+
+    >>> [ramp(step, warmup=4) for step in (1, 2, 4, 9)], ramp(1, warmup=0)
+    ([0.25, 0.5, 1.0, 1.0], 1.0)
+    """
+    return min(1.0, step / warmup) if warmup else 1.0

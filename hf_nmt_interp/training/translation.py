@@ -1,6 +1,8 @@
 """Maximum likelihood training of translators, with the papers' batches, schedule and checkpoint averaging."""
 
+import logging
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -12,7 +14,10 @@ from transformers import PreTrainedModel, Seq2SeqTrainer, Seq2SeqTrainingArgumen
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.training.batching import TokenBatches
 from hf_nmt_interp.training.checkpoints import average_checkpoints, list_checkpoints
+from hf_nmt_interp.training.launch import without_gpu_but_distributed
 from hf_nmt_interp.training.losses import label_smoothed_cross_entropy, linear_cross_entropy
+
+logger = logging.getLogger(__name__)
 
 
 def noam_rate(step: int, scale: float, warmup: int, d_model: int) -> float:
@@ -35,19 +40,35 @@ class TranslationConfig(Seq2SeqTrainingArguments):
     noam_scale: float = field(
         default=0.0, metadata={"help": "Scale of the Noam schedule with `warmup_steps`; 0 keeps `lr_scheduler_type`."}
     )
-    average_last: int = field(default=0, metadata={"help": "Average this many last checkpoints after training."})
+    average_last: int = field(
+        default=0, metadata={"help": "Average this many last checkpoints after training; 0 keeps the last weights."}
+    )
     fused_loss: bool = field(
         default=True, metadata={"help": "Cross entropy without whole logits, where model and launcher allow it."}
     )
+    predict_with_generate: bool = field(
+        default=True, metadata={"help": "Translate in evaluation, so that it gives BLEU and chrF."}
+    )
 
     def __post_init__(self):
+        self.use_cpu = self.use_cpu or without_gpu_but_distributed()
         super().__post_init__()
         if self.tokens_per_batch < 1:
             raise InputError(f"tokens_per_batch: {self.tokens_per_batch} must be at least 1")
         if self.noam_scale < 0:
             raise InputError(f"noam_scale: {self.noam_scale} must be 0 (off) or positive")
         if self.noam_scale and self.warmup_steps < 1:
-            raise InputError("warmup_steps: the Noam schedule needs a whole number of at least 1")
+            raise InputError(
+                f"warmup_steps: {self.warmup_steps}, but the Noam schedule needs a number of steps, at least 1"
+            )
+        if not 0 <= self.label_smoothing_factor < 1:
+            raise InputError(f"label_smoothing_factor: {self.label_smoothing_factor} must be at least 0 and below 1")
+        if self.average_last < 0:
+            raise InputError(f"average_last: {self.average_last} must be 0 (off) or positive")
+        if self.average_last and self.save_strategy == "no":
+            raise InputError(
+                f"average_last: {self.average_last} needs checkpoints; set save_strategy to steps or epoch"
+            )
         if self.average_last and self.save_total_limit and self.save_total_limit < self.average_last:
             raise InputError(
                 f"save_total_limit: {self.save_total_limit} is less than average_last={self.average_last}; raise it"
@@ -64,6 +85,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self.model_accepts_loss_kwargs = True  # compute_loss divides by the number of target tokens of the whole step
+        self.label_smoother = None  # ours is in compute_loss; this one would also smooth the loss of evaluations
 
     def get_train_dataloader(self) -> DataLoader:
         """Token batches; every process deals its own share, so nothing is left for accelerate to split."""
@@ -83,41 +105,67 @@ class TranslationTrainer(Seq2SeqTrainer):
             optimizer = optimizer or self.optimizer
             for group in optimizer.param_groups:
                 group["lr"] = group["initial_lr"] = 1.0
-            d_model, args = self.model.config.d_model, self.args
+            d_model, args = self.model.config.get_text_config().hidden_size, self.args
             self.lr_scheduler = LambdaLR(
                 optimizer, lambda done: noam_rate(done + 1, args.noam_scale, int(args.warmup_steps), d_model)
             )
+            self._created_lr_scheduler = True
             return self.lr_scheduler
         return super().create_scheduler(num_training_steps, optimizer)
 
     def compute_loss(self, model, inputs: dict[str, Any], return_outputs=False, num_items_in_batch=None):
         """Smoothed cross entropy per target token; evaluation is without smoothing."""
         labels = inputs["labels"]
+        if hasattr(self.model, "prepare_decoder_input_ids_from_labels"):  # else the model also computes its own loss
+            inputs = {name: value for name, value in inputs.items() if name != "labels"}
+            inputs.setdefault("decoder_input_ids", self.model.prepare_decoder_input_ids_from_labels(labels))
         smoothing = self.args.label_smoothing_factor if model.training else 0.0
-        half = self.args.bf16 or self.args.fp16
-        if self.args.fused_loss and not half and model.training and not return_outputs and _has_plain_head(model):
-            inputs = {k: v for k, v in inputs.items() if k != "labels"}
-            inputs.setdefault("decoder_input_ids", model.prepare_decoder_input_ids_from_labels(labels))
+        if self.args.fused_loss and model.training and not return_outputs and self._has_plain_head(model):
             hidden = model.model(**inputs, use_cache=False).last_hidden_state
             bias = model.final_logits_bias[0]
             loss, outputs = linear_cross_entropy(hidden, model.lm_head.weight, bias, labels, smoothing), None
         else:
-            outputs = model(**inputs)
+            outputs = model(**inputs, use_cache=False)
             loss = label_smoothed_cross_entropy(outputs.logits, labels, smoothing)
-        if num_items_in_batch is None:
+        if num_items_in_batch is None or not model.training:
             loss = loss / labels.ne(-100).sum()
-        else:  # gradients are averaged over processes, the count is of all of them
-            loss = loss / num_items_in_batch * (self.args.world_size if model.training else 1)
+        else:  # gradients are averaged over processes; the count is of all of them, unless the user wants otherwise
+            processes = self.args.world_size if self.args.average_tokens_across_devices else 1
+            loss = loss / num_items_in_batch * processes
         return (loss, outputs) if return_outputs else loss
+
+    def _has_plain_head(self, model: torch.nn.Module) -> bool:
+        """Whether logits are `lm_head(states) + final_logits_bias` and no launcher wraps the model or its dtype."""
+        plain = isinstance(model, PreTrainedModel) and hasattr(model, "final_logits_bias")
+        return plain and self.accelerator.mixed_precision == "no"
 
     def train(self, *args, **kwargs):
         """Train; then average the last checkpoints if `average_last` says so."""
         result = super().train(*args, **kwargs)
         if self.args.average_last:
-            average_checkpoints(self.model, list_checkpoints(str(self.args.output_dir))[-self.args.average_last :])
+            self.accelerator.wait_for_everyone()  # the first process may still be writing the last one
+            folders = list_checkpoints(str(self.args.output_dir))[-self.args.average_last :]
+            if len(folders) < self.args.average_last:
+                logger.warning("average_last: %d, but there are only %d", self.args.average_last, len(folders))
+            average_checkpoints(self.model, folders)
         return result
 
+    def _run_epoch(self, *args, **kwargs) -> None:
+        """As always, but a run that goes on from its last step does not train one step more."""
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+        else:
+            super()._run_epoch(*args, **kwargs)
 
-def _has_plain_head(model: torch.nn.Module) -> bool:
-    """Whether logits are `lm_head(states) + final_logits_bias` and the model is not wrapped by a launcher."""
-    return isinstance(model, PreTrainedModel) and hasattr(model, "final_logits_bias")
+    def _save_rng_state(self, output_dir: str) -> None:
+        """As always; then wait, so that `trainer_state.json`, which comes next, is the last file of all processes."""
+        super()._save_rng_state(output_dir)
+        self.accelerator.wait_for_everyone()
+
+    @cached_property
+    def _parameters(self) -> int:
+        return self.model.num_parameters(exclude_embeddings=True)
+
+    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
+        """As always, but the parameters are counted once, not at each step."""
+        return 6 * inputs["input_ids"].numel() * self._parameters

@@ -47,7 +47,10 @@ def train_marian_tokenizer(
             )
         except RuntimeError as error:
             model.unlink()
-            raise InputError(f"vocab_size: {vocab_size} does not fit the training text ({error})") from error
+            reason = str(error).rsplit("] ", 1)[-1]
+            raise InputError(
+                f"vocab_size: {vocab_size} does not fit the training text; SentencePiece, which gets 2 less: {reason}"
+            ) from error
     copyfile(model, folder / "target.spm")
     spm = SentencePieceProcessor(model_file=str(model))
     pieces = ["</s>", "<unk>", *(spm.id_to_piece(i) for i in range(1, spm.get_piece_size())), "<pad>"]

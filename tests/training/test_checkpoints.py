@@ -1,0 +1,71 @@
+"""Which checkpoints count, and their mean."""
+
+import shutil
+
+import pytest
+import torch
+
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.training.checkpoints import average_checkpoints, list_checkpoints
+from tests.tiny_models import tiny_model
+
+
+def make_checkpoint(folder, state="{}", weights=True):
+    folder.mkdir(parents=True)
+    if state is not None:
+        (folder / "trainer_state.json").write_text(state)
+    if weights:
+        (folder / "model.safetensors").touch()
+
+
+def test_only_complete_checkpoints_are_listed_in_order_of_steps(tmp_path):
+    make_checkpoint(tmp_path / "checkpoint-1000")
+    make_checkpoint(tmp_path / "checkpoint-200")
+    make_checkpoint(tmp_path / "checkpoint-1200", state=None)
+    make_checkpoint(tmp_path / "checkpoint-1400", state='{"global_step": 14')
+    make_checkpoint(tmp_path / "checkpoint-100", weights=False)
+    make_checkpoint(tmp_path / "checkpoint-best")
+    (tmp_path / "checkpoint-7").touch()
+    assert [path.name for path in list_checkpoints(tmp_path)] == ["checkpoint-200", "checkpoint-1000"]
+    steps = [int(path.name.split("-")[1]) for path in list_checkpoints(tmp_path, complete=False)]
+    assert steps == [100, 200, 1000, 1200, 1400]
+    assert list_checkpoints(tmp_path / "nothing") == []
+
+
+@pytest.mark.parametrize("shards", [False, True])
+def test_average_is_the_mean_of_the_weights(tmp_path, shards):
+    models = [tiny_model("marian", seed=seed) for seed in range(3)]
+    folders = [tmp_path / f"checkpoint-{i}" for i in range(3)]
+    for model, folder in zip(models, folders, strict=True):
+        model.save_pretrained(folder, **({"max_shard_size": "8KB"} if shards else {}))
+    assert (len(list(folders[0].glob("*.safetensors"))) > 1) == shards
+    mean = tiny_model("marian", seed=9)
+    average_checkpoints(mean, folders)
+    for name, weight in mean.state_dict().items():
+        expected = torch.stack([model.state_dict()[name].double() for model in models]).mean(0).to(weight.dtype)
+        torch.testing.assert_close(weight, expected, msg=name)
+    assert mean.lm_head.weight is mean.model.shared.weight
+
+
+def test_average_of_one_is_that_one(tmp_path):
+    model, other = tiny_model("t5", seed=1), tiny_model("t5", seed=2)
+    model.save_pretrained(tmp_path)
+    average_checkpoints(other, [tmp_path])
+    torch.testing.assert_close(other.state_dict(), model.state_dict())
+
+
+def test_what_cannot_be_averaged_is_refused(tmp_path):
+    model = tiny_model("marian")
+    with pytest.raises(InputError, match="folders: no checkpoint to average"):
+        average_checkpoints(model, [])
+    with pytest.raises(InputError, match=r"empty has no \*.safetensors file"):
+        average_checkpoints(model, [tmp_path / "empty"])
+    model.save_pretrained(tmp_path / "a")
+    tiny_model("marian", decoder_layers=3).save_pretrained(tmp_path / "deeper")
+    tiny_model("marian", decoder_ffn_dim=20).save_pretrained(tmp_path / "thinner")
+    for others in (["deeper"], ["a", "deeper"], ["a", "thinner"]):
+        with pytest.raises(InputError, match=r"has other weights than the model.*decoder.layers.*same run"):
+            average_checkpoints(model, [tmp_path / name for name in others])
+    before = tiny_model("marian").state_dict()
+    torch.testing.assert_close(model.state_dict(), before)  # an error leaves the model alone
+    shutil.rmtree(tmp_path / "a")

@@ -1,0 +1,204 @@
+"""The trainer: its loss, schedule, averaging, and that a stopped run goes on as if it had never been stopped."""
+
+from dataclasses import fields
+from functools import partial
+from random import Random
+
+import pytest
+import torch
+from transformers import TrainerCallback
+
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.training.batching import TokenBatches, pad_batch
+from hf_nmt_interp.training.checkpoints import average_checkpoints, list_checkpoints
+from hf_nmt_interp.training.data import Restartable
+from hf_nmt_interp.training.losses import label_smoothed_cross_entropy
+from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer, noam_rate
+from tests.reference.losses import noam
+from tests.tiny_models import FIRST_WORD, VOCABULARY, tiny_model
+
+PAD = VOCABULARY - 1
+BART_LIKE = dict.fromkeys(("dropout", "attention_dropout", "encoder_layerdrop", "decoder_layerdrop"), 0.0)
+DROPOUT = {"marian": BART_LIKE, "bart": BART_LIKE, "m2m100": BART_LIKE, "t5": {"dropout_rate": 0.0}}
+
+
+def random_examples(number, seed=0):
+    rng = Random(seed)
+
+    def sentence():
+        return [rng.randrange(FIRST_WORD, PAD) for _ in range(rng.randrange(2, 9))] + [0]
+
+    return [{"input_ids": sentence(), "labels": sentence()} for _ in range(number)]
+
+
+EXAMPLES = random_examples(60)  # 14 batches of 40 tokens
+STREAM = Restartable(lambda: iter(EXAMPLES))
+
+
+def make_trainer(folder, train=EXAMPLES, *, family="marian", seed=0, dropout=0.0, callbacks=(), **options):
+    settings = {
+        "tokens_per_batch": 40,
+        "noam_scale": 0.5,
+        "warmup_steps": 4,
+        "max_steps": 8,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+    }
+    model = tiny_model(family, seed=seed, **DROPOUT[family] | ({"dropout": dropout} if dropout else {}))
+    return TranslationTrainer(
+        model=model,
+        args=TranslationConfig(str(folder), **(settings | options)),
+        train_dataset=train,
+        eval_dataset=random_examples(7, seed=1),
+        data_collator=partial(pad_batch, pad_id=model.config.pad_token_id),
+        callbacks=list(callbacks),
+    )
+
+
+def logged(trainer, name="loss"):
+    return {row["step"]: row[name] for row in trainer.state.log_history if name in row}
+
+
+def batches_of(trainer, steps):
+    batches = TokenBatches(trainer.train_dataset, trainer.data_collator, trainer.args.tokens_per_batch, seed=42)
+    return list(batches)[:steps]
+
+
+class Kill(TrainerCallback):
+    """Stops the run after a step, before anything more is saved."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("step", [1, 2, 99, 100, 101, 5000])
+def test_noam_rate_is_the_formula(step):
+    assert noam_rate(step, 2.0, 100, 256) == pytest.approx(noam(step, 2.0, 100, 256))
+
+
+def test_logged_rates_are_the_schedule_also_after_a_restart(tmp_path):
+    expected = {step: pytest.approx(noam(step, 0.5, 4, 16)) for step in range(1, 9)}
+    trainer = make_trainer(tmp_path, save_strategy="steps", save_steps=3)
+    trainer.train()
+    assert logged(trainer, "learning_rate") == expected
+    again = make_trainer(tmp_path, save_strategy="steps", save_steps=3)
+    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    assert logged(again, "learning_rate") == expected
+    trainer.train()  # a second training begins the schedule anew
+    assert logged(trainer, "learning_rate") == expected
+
+
+def test_without_noam_the_schedule_is_that_of_transformers(tmp_path):
+    trainer = make_trainer(tmp_path, noam_scale=0.0, warmup_steps=0, learning_rate=0.1, max_steps=2)
+    trainer.train()
+    assert logged(trainer, "learning_rate") == {1: 0.1, 2: pytest.approx(0.05)}
+
+
+@pytest.mark.parametrize(
+    ("family", "fused"), [("marian", True), ("marian", False), ("bart", True), ("m2m100", True), ("t5", True)]
+)
+def test_loss_of_a_step_is_the_mean_over_its_target_tokens(tmp_path, family, fused):
+    options = {"gradient_accumulation_steps": 3, "label_smoothing_factor": 0.1, "fused_loss": fused, "max_steps": 1}
+    trainer = make_trainer(tmp_path, family=family, warmup_steps=1000, **options)
+    total = tokens = 0.0
+    model = tiny_model(family, torch.float64)
+    for batch in batches_of(trainer, 3):
+        total += label_smoothed_cross_entropy(model(**batch).logits, batch["labels"], 0.1)
+        tokens += batch["labels"].ne(-100).sum()
+    (total / tokens).backward()
+    norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.requires_grad])
+    trainer.train()
+    assert logged(trainer)[1] == pytest.approx((total / tokens).item(), rel=1e-5)
+    assert logged(trainer, "grad_norm")[1] == pytest.approx(norm.item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("generate", [True, False])
+def test_evaluation_loss_is_without_smoothing(tmp_path, generate):
+    options = {"predict_with_generate": generate, "label_smoothing_factor": 0.5, "generation_max_length": 6}
+    trainer = make_trainer(tmp_path, **options)
+    batch = trainer.data_collator(trainer.eval_dataset)
+    with torch.no_grad():
+        logits = trainer.model(**batch).logits
+    expected = label_smoothed_cross_entropy(logits, batch["labels"]) / batch["labels"].ne(-100).sum()
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(expected.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("train", "options", "killed", "resumed"),
+    [
+        (EXAMPLES, {"save_steps": 4}, 7, 4),  # within an epoch
+        (EXAMPLES, {"gradient_accumulation_steps": 3, "save_steps": 5}, 6, 5),  # 14 = 4 * 3 + 2: between epochs
+        (EXAMPLES, {"gradient_accumulation_steps": 3, "save_steps": 7}, 9, 7),  # within the second
+        (STREAM, {"gradient_accumulation_steps": 2, "save_steps": 8}, 10, 8),  # within the second pass
+    ],
+)
+def test_a_killed_run_goes_on_exactly(tmp_path, train, options, killed, resumed):
+    options = {"save_strategy": "steps", "max_steps": 12, "dropout": 0.2, "label_smoothing_factor": 0.1} | options
+    whole = make_trainer(tmp_path / "whole", train, **options)
+    whole.train()
+    first = make_trainer(tmp_path / "killed", train, callbacks=[Kill(killed)], **options)
+    with pytest.raises(KeyboardInterrupt):
+        first.train()
+    checkpoint = list_checkpoints(tmp_path / "killed")[-1]
+    assert checkpoint.name == f"checkpoint-{resumed}"
+    second = make_trainer(tmp_path / "killed", train, seed=5, **options)  # its own weights do not matter
+    second.train(resume_from_checkpoint=str(checkpoint))
+    assert logged(second) == pytest.approx(logged(whole), rel=1e-6)
+    assert len(set(logged(whole).values())) == 12
+    for name, weight in whole.model.state_dict().items():
+        torch.testing.assert_close(second.model.state_dict()[name], weight, rtol=1e-6, atol=1e-7)
+
+
+def test_a_finished_run_is_not_trained_further(tmp_path):
+    options = {"save_strategy": "steps", "save_steps": 8, "average_last": 1}
+    trainer = make_trainer(tmp_path, **options)
+    trainer.train()
+    again = make_trainer(tmp_path, seed=5, **options)
+    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-8"))
+    assert again.state.global_step == 8
+    assert [path.name for path in list_checkpoints(tmp_path)] == ["checkpoint-8"]
+    torch.testing.assert_close(again.model.state_dict(), trainer.model.state_dict())
+
+
+def test_training_ends_with_the_mean_of_the_last_checkpoints(tmp_path, caplog):
+    options = {"save_strategy": "steps", "save_steps": 3, "max_steps": 9}
+    trainer = make_trainer(tmp_path, average_last=2, **options)
+    trainer.train()
+    expected = tiny_model("marian", seed=5)
+    average_checkpoints(expected, [tmp_path / "checkpoint-6", tmp_path / "checkpoint-9"])
+    torch.testing.assert_close(trainer.model.state_dict(), expected.state_dict())
+    assert not caplog.records
+    make_trainer(tmp_path / "few", average_last=5, **options).train()
+    assert "average_last: 5, but there are only 3" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tokens_per_batch": 0}, "tokens_per_batch: 0 must be at least 1"),
+        ({"noam_scale": -1.0}, r"noam_scale: -1.0 must be 0 \(off\) or positive"),
+        ({"noam_scale": 1.0}, "warmup_steps: 0, but the Noam schedule needs a number of steps"),
+        ({"noam_scale": 1.0, "warmup_steps": 0.1}, "warmup_steps: 0.1, but"),
+        ({"label_smoothing_factor": 1.0}, "label_smoothing_factor: 1.0 must be at least 0 and below 1"),
+        ({"average_last": -1}, "average_last: -1 must be 0"),
+        ({"average_last": 2, "save_strategy": "no"}, "average_last: 2 needs checkpoints"),
+        ({"average_last": 3, "save_total_limit": 2}, "save_total_limit: 2 is less than average_last=3"),
+    ],
+)
+def test_wrong_settings_are_refused(tmp_path, options, message):
+    with pytest.raises(InputError, match=message):
+        TranslationConfig(str(tmp_path), **options)
+
+
+def test_every_setting_has_a_help_text():
+    own = set(TranslationConfig.__annotations__)
+    assert own
+    for setting in fields(TranslationConfig):
+        if setting.name in own:
+            assert setting.metadata["help"].endswith("."), setting.name
