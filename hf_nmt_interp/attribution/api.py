@@ -76,6 +76,8 @@ def attribute(
         translations = translate_ids(model, [e.ids for e in encoded], batch_size, **(generate or {}))
         target_sides = [words_of(tokenizer, t.target_ids, is_target=True) for t in translations]
     else:
+        if isinstance(target, str) and not single:
+            raise InputError(f"target: {target!r} is one sentence for a list of sources; give a list of targets")
         target_list = [target] if single else list(target)
         if len(target_list) != len(source_list):
             raise InputError(f"target: {len(target_list)} targets for {len(source_list)} sources; one each is needed")
@@ -91,7 +93,7 @@ def translate_ids(model: Any, sources: list[list[int]], batch_size: int, **gener
     if generate.get("num_return_sequences", 1) != 1:
         raise InputError("num_return_sequences: one translation a source here; use explain_generation for more")
     found: list[Translation | None] = [None] * len(sources)
-    for rows in _batches([len(ids) for ids in sources], batch_size):
+    for rows in batches_of([len(ids) for ids in sources], batch_size):
         batch = collate([Translation(sources[i], [0]) for i in rows], _pad_id(model), model.device)
         with record_generation(model) as translations:
             model.generate(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], **generate)
@@ -111,15 +113,24 @@ def explain(
     """Explain translations given as ids; order is kept, batches are of similar length."""
     results: list[AttributionResult | None] = [None] * len(translations)
     model = explainer.model
-    for rows in _batches([t.size for t in translations], batch_size):
+    for rows in batches_of([t.size for t in translations], batch_size):
         batch = collate([translations[i] for i in rows], _pad_id(model), model.device)
         scores = explainer(**batch)
         for b, i in enumerate(rows):
-            results[i] = _result(scores, b, source_sides[i], target_sides[i], explainer.name, settings or {})
+            sides = source_sides[i], target_sides[i]
+            results[i] = _result(scores, b, translations[i], *sides, explainer.name, settings or {})
     return [result for result in results if result is not None]
 
 
-def _result(scores: Scores, b: int, source: TokenWords, target: TokenWords, method: str, settings: dict[str, Any]):
+def _result(
+    scores: Scores,
+    b: int,
+    translation: Translation,
+    source: TokenWords,
+    target: TokenWords,
+    method: str,
+    settings: dict[str, Any],
+):
     S, T = len(source.tokens), len(target.tokens)
     gap = scores.conservation_gap
     return AttributionResult(
@@ -132,6 +143,7 @@ def _result(scores: Scores, b: int, source: TokenWords, target: TokenWords, meth
         conservation_gap=None if gap is None else float(gap[b]),
         method=method,
         settings=settings,
+        translation=translation,
     )
 
 
@@ -173,7 +185,7 @@ def explain_generation(model: PreTrainedModel, tokenizer: Any, method: str = "lr
         yield Explained(explainer, tokenizer, translations, settings)
 
 
-def _batches(sizes: Sequence[int], batch_size: int) -> Iterator[list[int]]:
+def batches_of(sizes: Sequence[int], batch_size: int) -> Iterator[list[int]]:
     """Rows of batches of similar size, longest first."""
     if batch_size < 1:
         raise InputError(f"batch_size: {batch_size} must be at least 1")

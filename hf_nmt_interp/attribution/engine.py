@@ -54,7 +54,7 @@ def through_tokens(
         z = messages(tokens, buffer[: tokens.stop - start])
         for weight, part in rule.split(z):
             share = came * rule.inverse(part.sum(-1)).mul_(weight)[:, None]
-            result[tokens, first:last] += share @ part
+            result[tokens, first:last].baddbmm_(share, part)
     return rescale(result, relevance)
 
 

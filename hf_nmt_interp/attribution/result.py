@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hf_nmt_interp.decoding.translation import Translation
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.tokens import TokenWords
 
@@ -28,6 +29,7 @@ class AttributionResult:
         method: name of the method.
         settings: its settings.
         level: "token", or "word" after `to_words()`.
+        translation: the ids that were explained.
     """
 
     source_side: TokenWords
@@ -40,6 +42,7 @@ class AttributionResult:
     method: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
     level: str = "token"
+    translation: Translation | None = None
 
     def __post_init__(self) -> None:
         S, T = len(self.source_side.tokens), len(self.target_side.tokens)
@@ -94,6 +97,7 @@ class AttributionResult:
 
         arrays = {n: getattr(self, n) for n in ("source", "prefix", "start", "log_probs")}
         rest = {n: getattr(self, n) for n in ("conservation_gap", "method", "settings", "level")}
+        rest["translation"] = None if self.translation is None else vars(self.translation)
         rest |= {"source_side": vars(self.source_side), "target_side": vars(self.target_side)}
         metadata = {"format": _FORMAT, "version": str(_VERSION), "result": json.dumps(rest, ensure_ascii=False)}
         save_file({n: np.ascontiguousarray(a) for n, a in arrays.items() if a is not None}, path, metadata)
@@ -113,6 +117,8 @@ class AttributionResult:
         if int(metadata["version"]) > _VERSION:
             raise InputError(f"path: {path} has version {metadata['version']}; update hf_nmt_interp to read it")
         rest = json.loads(metadata["result"])
+        ids = rest.pop("translation", None)
+        rest["translation"] = None if ids is None else Translation(**ids)
         sides: dict[str, Any] = {side: TokenWords(**rest.pop(side)) for side in ("source_side", "target_side")}
         return cls(**sides, **arrays, **rest)
 

@@ -11,7 +11,15 @@ from typing import NoReturn
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.version import __version__
 
-VERBS = ("demo", "translate", "attribute", "env")  # modules of `cli.verbs`
+VERBS = (
+    "demo",
+    "translate",
+    "attribute",
+    "contributions",
+    "faithfulness",
+    "detached",
+    "env",
+)  # modules of `cli.verbs`
 
 
 class Parser(argparse.ArgumentParser):

@@ -34,4 +34,4 @@ class AlphaBeta:
             yield [(a_pos, b_pos), (a_neg, b_neg)]
 
     def inverse(self, total: Tensor) -> Tensor:
-        return total.reciprocal().masked_fill_(total == 0, 0)
+        return total.reciprocal().nan_to_num_(posinf=0, neginf=0)

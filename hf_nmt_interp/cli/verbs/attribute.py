@@ -42,14 +42,8 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Sentences, targets, method, model, decoding and output."""
     add_sentences(parser)
-    targets = parser.add_mutually_exclusive_group()
-    targets.add_argument("--target", action="append", metavar="TEXT", help="translation to explain; one a sentence")
-    targets.add_argument("--target-file", metavar="FILE", help="file with one translation a line")
-    group = parser.add_argument_group("method")
-    group.add_argument("--method", default="lrp", metavar="NAME", help="default: %(default)s; see --list-methods")
-    group.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the method; may be repeated"
-    )
+    add_targets(parser)
+    group = add_method(parser)
     group.add_argument("--list-methods", action="store_true", help="print the methods and their settings, and stop")
     add_model(parser)
     add_decoding(parser, batch_size=16)
@@ -60,16 +54,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(level="word")
 
 
+def add_targets(parser: argparse.ArgumentParser) -> None:
+    """`--target` or `--target-file`."""
+    targets = parser.add_mutually_exclusive_group()
+    targets.add_argument("--target", action="append", metavar="TEXT", help="translation to explain; one a sentence")
+    targets.add_argument("--target-file", metavar="FILE", help="file with one translation a line")
+
+
+def add_method(parser: argparse.ArgumentParser) -> Any:
+    """`--method` and `--set`; the group they stand in."""
+    group = parser.add_argument_group("method")
+    group.add_argument("--method", default="lrp", metavar="NAME", help="default: %(default)s; see --list-methods")
+    group.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the method; may be repeated"
+    )
+    return group
+
+
 def run(args: argparse.Namespace) -> None:
     """Explain and write."""
     if args.list_methods:
         list_methods()
         return
-    sentences = read_sentences(args)
-    targets = args.target if args.target_file is None else read_file(args.target_file)
-    if targets is not None and len(targets) != len(sentences):
-        raise InputError(f"--target: {len(targets)} targets for {len(sentences)} sentences; one each is needed")
-    results, kind = _results(args, sentences, targets), chosen_format(args)
+    results, kind = explained(args, read_sentences(args)), chosen_format(args)
     with open_output(args.output) as file:
         if kind == "html":
             from hf_nmt_interp.report.html import render
@@ -98,9 +105,11 @@ def _print(results: "Iterator[AttributionResult]", file: Any) -> None:
     console.print(legend(result))
 
 
-def _results(
-    args: argparse.Namespace, sentences: list[str], targets: list[str] | None
-) -> "Iterator[AttributionResult]":
+def explained(args: argparse.Namespace, sentences: list[str]) -> "Iterator[AttributionResult]":
+    """Results of the sentences, with the targets, the method and the model of the arguments."""
+    targets = args.target if args.target_file is None else read_file(args.target_file)
+    if targets is not None and len(targets) != len(sentences):
+        raise InputError(f"--target: {len(targets)} targets for {len(sentences)} sentences; one each is needed")
     from hf_nmt_interp.cli.loading import check_lengths, load
 
     settings = parse_settings(args.method, args.set)

@@ -1,0 +1,46 @@
+"""Can the source share tell a translation from one whose source was swapped for another sentence's?
+
+The model translates every sentence; then each translation is explained with its own source and with another's.
+`auroc` is the probability that a true pair scores above a detached one; log-probability stands beside as the baseline.
+
+Examples:
+  hf-nmt-interp detached "I like tea." "She has a red car." "We are at home."
+"""
+
+import argparse
+
+from hf_nmt_interp.cli.arguments import (
+    add_decoding,
+    add_model,
+    add_output,
+    add_sentences,
+    generate_options,
+    read_sentences,
+)
+from hf_nmt_interp.cli.output import write_rows
+from hf_nmt_interp.cli.verbs.attribute import add_method, parse_settings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Sentences, method, model, decoding and output."""
+    add_sentences(parser)
+    add_method(parser)
+    add_model(parser)
+    add_decoding(parser, batch_size=16)
+    add_output(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Explain true and detached pairs and write a table."""
+    sentences = read_sentences(args)
+    settings = parse_settings(args.method, args.set)
+
+    from hf_nmt_interp.analysis.detached import detached_study
+    from hf_nmt_interp.cli.loading import check_lengths, load
+
+    model, tokenizer = load(args.model, args.device, args.source_lang, args.target_lang)
+    check_lengths(model, tokenizer, sentences)
+    options = {"batch_size": args.batch_size, "generate": generate_options(args)}
+    study = detached_study(model, tokenizer, sentences, args.method, **options, **settings)
+    rows = [{k: v if isinstance(v, str) else round(v, 4) for k, v in row.items()} for row in study.table()]
+    write_rows(rows, args, "Detached sources")

@@ -1,0 +1,80 @@
+"""LRP at base size: all steps at once against once per step, and memory of long sentences."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from transformers import MarianConfig, MarianMTModel
+
+from hf_nmt_interp.attribution import LRP
+
+pytestmark = pytest.mark.benchmark
+
+
+def base_model() -> MarianMTModel:
+    """A random Marian model of base size: 6+6 layers, width 512, 8 heads, 2048 inner units, 32,000 pieces."""
+    torch.manual_seed(0)
+    ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "forced_eos_token_id": 1}
+    config = MarianConfig(
+        vocab_size=32_000, d_model=512, encoder_layers=6, decoder_layers=6, encoder_ffn_dim=2048, decoder_ffn_dim=2048,
+        encoder_attention_heads=8, decoder_attention_heads=8, max_position_embeddings=512, **ids,
+    )  # fmt: skip
+    model = MarianMTModel(config).eval()
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(parameter, std=0.02)
+    return model
+
+
+def sentence(source: int, target: int) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(2, 32_000, (1, source + target), generator=generator)
+    return {"input_ids": ids[:, :source], "labels": ids[:, source:]}
+
+
+def fastest(run, repeats: int = 3) -> float:
+    """Least CPU seconds of this process: other work on the machine does not count."""
+    seconds = []
+    for _ in range(repeats):
+        start = time.process_time()
+        run()
+        seconds.append(time.process_time() - start)
+    return min(seconds)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_all_steps_at_once_against_once_per_step():
+    model, batch = base_model(), sentence(20, 23)
+    together, apart = LRP(model), LRP(model, max_memory=1)  # no room for a second step: one walk a step
+    scores, literal = together(**batch), apart(**batch)
+    torch.testing.assert_close(scores.source, literal.source, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(scores.prefix, literal.prefix, atol=1e-5, rtol=1e-4)
+    seconds = fastest(lambda: together(**batch)), fastest(lambda: apart(**batch), repeats=1)
+    ratio = seconds[1] / seconds[0]
+    gap = scores.conservation_gap.max()
+    print(f"\nLRP, 20 source and 23 target tokens, one thread: all steps {seconds[0]:.2f} s, once per step")
+    print(f"{seconds[1]:.2f} s: {ratio:.1f} times faster; conservation gap {gap:.1e}")
+    assert ratio >= 8
+
+
+def test_memory_of_a_hundred_tokens():
+    """Peak memory of a process that explains 100 source and 100 target tokens, over what the model itself takes."""
+    program = (
+        "import resource; from tests.benchmarks.test_lrp_speed import *; model = base_model(); "
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20; before = peak(); "
+        "gap = LRP(model)(**sentence(100, 100)).conservation_gap.max(); print(before, peak(), float(gap))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    before, peak, gap = map(float, done.stdout.split())
+    print(f"\nLRP, 100 source and 100 target tokens: peak {peak:.2f} GiB ({before:.2f} before), gap {gap:.1e}")
+    assert peak < 4e9 / 2**30
+    assert gap <= 1e-4
