@@ -14,9 +14,19 @@ from hf_nmt_interp.version import __version__
 _HOME = {
     "AttributionResult": "attribution.result",
     "InputError": "errors",
+    "align": "analysis.alignment",
+    "align_generation": "analysis.online",
+    "align_words": "analysis.alignment",
+    "alignment_error_rate": "metrics.aer.rate",
     "attribute": "attribution.api",
+    "best_attention": "metrics.best_attention",
+    "dispersion": "analysis.alignment",
     "explain_generation": "attribution.api",
     "load_demo": "models.demo",
+    "soft_alignment": "analysis.alignment",
+    "strip_markup": "analysis.markup",
+    "symmetrize": "analysis.symmetrization",
+    "transfer_markup": "analysis.markup",
 }
 
 __all__ = ["__version__", *_HOME]

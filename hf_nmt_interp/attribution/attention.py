@@ -36,6 +36,21 @@ def attention_weights(tape: Tape, attention: Attention, mask: Tensor) -> Tensor:
     return scores.softmax(-1)
 
 
+def all_labels_as_inputs(batch: Batch) -> Tensor:
+    """The decoder's input [B, T + 1] with one more position, so that the last label is an input too."""
+    longer = torch.cat([batch.decoder_input_ids, torch.zeros_like(batch.labels[:, :1])], 1)
+    end = (batch.labels != -100).sum(-1, keepdim=True)
+    return longer.scatter(1, end, batch.labels.gather(1, end - 1))
+
+
+def _choice(model: PreTrainedModel, head: int | None, shifted: bool | None) -> tuple[int, int | None, bool | None]:
+    """Layer, head and `shifted` of the choice in the model's config; it must agree with what was asked for."""
+    stored = getattr(model.config, "alignment", None)
+    if not stored or head not in (None, stored["head"]) or shifted not in (None, stored["shifted"]):
+        return -1, head, shifted
+    return stored["layer"], stored["head"], stored["shifted"]
+
+
 class AttentionWeights(AttributionMethod):
     """Cross-attention weights for the source, decoder self-attention weights of the same layer for the prefix.
 
@@ -43,7 +58,8 @@ class AttentionWeights(AttributionMethod):
 
     Args:
         model: any supported translator.
-        layer: decoder layer, -1 is the last.
+        layer: decoder layer, -1 is the last; None for the choice stored in the model's config, of layer, head and
+            `shifted` (see `best_attention`), and the last layer where there is none.
         head: one head, None for the mean over heads.
         shifted: the source weights of y_t are those of the step that has y_t as its input (Chen et al. 2020).
     """
@@ -51,9 +67,15 @@ class AttentionWeights(AttributionMethod):
     name = "attention"
 
     def __init__(
-        self, model: PreTrainedModel, layer: int = -1, head: int | None = None, shifted: bool = False
+        self,
+        model: PreTrainedModel,
+        layer: int | None = None,
+        head: int | None = None,
+        shifted: bool | None = None,
     ) -> None:
         super().__init__(model)
+        if layer is None:
+            layer, head, shifted = _choice(model, head, shifted)
         layers = len(self.parts.decoder.layers)
         if not -layers <= layer < layers:
             raise InputError(f"layer: {layer} is out of range; the decoder has {layers} layers, 0 to {layers - 1}")
@@ -64,31 +86,28 @@ class AttentionWeights(AttributionMethod):
         if head not in (None, *self.cross.heads):
             kept = ", ".join(map(str, self.cross.heads))
             raise InputError(f"head: {head} is not a cross-attention head of layer {layer}; it has {kept}")
-        self.head, self.shifted = head, shifted
+        self.head, self.shifted = head, bool(shifted)
 
     @torch.no_grad()
     def explain(self, batch: Batch) -> Scores:
         """Weights of the chosen layer and head."""
         inputs = batch.inputs()
-        if self.shifted:  # one more position, so that the last label is an input too
-            pad = inputs["decoder_input_ids"].new_zeros(len(batch.labels), 1)
-            inputs["decoder_input_ids"] = torch.cat([inputs["decoder_input_ids"], pad], 1)
-            at = torch.tensor(batch.target_lengths, device=pad.device)[:, None]
-            last = batch.labels.gather(1, at - 1)
-            inputs["decoder_input_ids"].scatter_(1, at, last)
+        if self.shifted:
+            inputs["decoder_input_ids"] = all_labels_as_inputs(batch)
         needed = [m for a in (self.cross, self.own) for m in (a.core, a.query, a.key)]
         with Tape(needed) as tape:
             logits = self.model(**inputs).logits
         T = batch.labels.shape[1]
-        source, decoder = (self._weights(tape, attention, batch) for attention in (self.cross, self.own))
+        mask = batch.attention_mask
+        source, decoder = (self.weights(tape, attention, mask) for attention in (self.cross, self.own))
         source, decoder = source[:, 1:] if self.shifted else source, decoder[:, :T, :T]
         kept = (batch.labels != -100)[..., None]
         log_probs = label_log_probs(logits[:, :T], batch.labels)
         return Scores.from_inputs(source * kept, decoder * kept, log_probs)
 
-    def _weights(self, tape: Tape, attention: Attention, batch: Batch) -> Tensor:
+    def weights(self, tape: Tape, attention: Attention, mask: Tensor) -> Tensor:
         """[B, P, keys] of the chosen head; zeros if self-attention has lost it."""
-        weights = attention_weights(tape, attention, batch.attention_mask)
+        weights = attention_weights(tape, attention, mask)
         if self.head is None and attention.heads:
             return weights.mean(1)
         if self.head in attention.heads:
@@ -101,5 +120,5 @@ class ShiftedAttention(AttentionWeights):
 
     name = "shifted_attention"
 
-    def __init__(self, model: PreTrainedModel, layer: int = -1, head: int | None = None) -> None:
+    def __init__(self, model: PreTrainedModel, layer: int | None = None, head: int | None = None) -> None:
         super().__init__(model, layer, head, shifted=True)

@@ -1,0 +1,210 @@
+"""Word alignment from attribution (ding2019, sections 4 and 5): soft scores of words, links, dispersion."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hf_nmt_interp.analysis.contributions import entropy
+from hf_nmt_interp.attribution.api import Text, explain, make_method, translate_ids
+from hf_nmt_interp.attribution.result import AttributionResult
+from hf_nmt_interp.decoding.translation import Translation
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.pharaoh import Links
+from hf_nmt_interp.text.tokens import Punctuation, TokenWords, encode_source, encode_target, words_of
+
+
+def word_scores(scores: np.ndarray, source: TokenWords, target: TokenWords) -> np.ndarray:
+    """Scores [target words, source words]: special tokens dropped, source subwords summed, target subwords averaged.
+
+    Args:
+        scores: [T, S] of tokens.
+        source: the source's tokens and words.
+        target: the target's.
+
+    Returns:
+        The scores; -inf in the row or column of a word without subwords, which can have no link.
+    """
+
+    def members(side: TokenWords) -> np.ndarray:  # [words, tokens], 1 where the token is part of the word
+        return np.array(side.word_ids)[None] == np.arange(len(side.words))[:, None]
+
+    summed, averaged = members(source), members(target)
+    count = averaged.sum(1, keepdims=True)
+    words = averaged @ scores @ summed.T / np.maximum(count, 1)
+    return np.where((count > 0) & summed.any(1), words, -np.inf)
+
+
+def normalise(scores: np.ndarray) -> np.ndarray:
+    """p(i | t) proportional to max(0, score), by row; a row without a positive score is 0.
+
+    >>> normalise(np.array([[3.0, 1.0, -2.0], [-1.0, 0.0, -1.0]])).tolist()
+    [[0.75, 0.25, 0.0], [0.0, 0.0, 0.0]]
+    """
+    positive = np.maximum(scores, 0)
+    mass = positive.sum(-1, keepdims=True)
+    return np.divide(positive, mass, out=np.zeros_like(positive), where=mass > 0)
+
+
+def soft_alignment(result: AttributionResult) -> np.ndarray:
+    """p(i | t) [target words, source words] of an explained sentence, special tokens dropped."""
+    if result.level != "token":
+        raise InputError(f"result: scores of {result.level}s; give the result of tokens, before to_words()")
+    return normalise(word_scores(result.source, result.source_side, result.target_side))
+
+
+def dispersion(soft: Iterable[np.ndarray]) -> float:
+    """Entropy (nats) of p(i | t), mean over all target words; NaN if there are none.
+
+    >>> round(dispersion([np.array([[0.5, 0.5], [1.0, 0.0]])]), 4)
+    0.3466
+    """
+    rows = [entropy(p[p.any(1)]) for p in soft if p.size]
+    values = np.concatenate(rows) if rows else np.zeros(0)
+    return float(values.mean()) if values.size else float("nan")
+
+
+def _argmax(scores: np.ndarray, threshold: float) -> Links:
+    return {(int(i), j) for j, i in enumerate(scores.argmax(1)) if np.isfinite(scores[j, i])}
+
+
+def _threshold(scores: np.ndarray, threshold: float) -> Links:
+    return {(int(i), int(j)) for j, i in np.argwhere(normalise(scores) >= threshold)}
+
+
+def _mutual(scores: np.ndarray, threshold: float) -> Links:
+    p = normalise(scores)
+    best = p.argmax(0)
+    return {(i, j) for i, j in _argmax(scores, threshold) if best[i] == j and p[j, i] > 0}
+
+
+EXTRACTIONS: dict[str, Callable[[np.ndarray, float], Links]] = {
+    "argmax": _argmax,
+    "threshold": _threshold,
+    "mutual": _mutual,
+}
+
+
+def extract_links(scores: np.ndarray, extraction: str = "argmax", threshold: float = 0.2) -> Links:
+    """Hard links (source word, target word) from scores of words.
+
+    Args:
+        scores: [target words, source words], as of `word_scores` or `soft_alignment`.
+        extraction: `argmax`: each target word to its best source word; `threshold`: all links with
+            p(i | t) >= threshold; `mutual`: links that are best for their target word and their source word.
+        threshold: above 0.
+
+    >>> sorted(extract_links(np.array([[0.9, 0.1], [0.6, 0.4]])))
+    [(0, 0), (0, 1)]
+    >>> extract_links(np.array([[0.9, 0.1], [0.6, 0.4]]), "mutual")
+    {(0, 0)}
+    """
+    if extraction not in EXTRACTIONS:
+        raise InputError(f"extraction: {extraction!r} is not one of {', '.join(EXTRACTIONS)}")
+    if not 0 < threshold <= 1:
+        raise InputError(f"threshold: {threshold} must be above 0 and at most 1")
+    return EXTRACTIONS[extraction](scores, threshold) if scores.size else set()
+
+
+@dataclass(frozen=True, eq=False)
+class WordAlignment:
+    """The alignment of one sentence pair.
+
+    Attributes:
+        source_words: of the source.
+        target_words: of the target, given or translated.
+        target_text: the target as text.
+        scores: [target words, source words], see `word_scores`.
+        links: (source word, target word).
+    """
+
+    source_words: list[str]
+    target_words: list[str]
+    target_text: str
+    scores: np.ndarray
+    links: Links
+
+    @property
+    def soft(self) -> np.ndarray:
+        """p(i | t) [target words, source words]."""
+        return normalise(self.scores)
+
+
+def align_words(
+    model: Any,
+    tokenizer: Any,
+    sources: Sequence[Text],
+    targets: Sequence[Text] | None = None,
+    method: str = "saliency",
+    batch_size: int = 16,
+    extraction: str = "argmax",
+    threshold: float = 0.2,
+    punctuation: Punctuation = "attached",
+    generate: dict[str, Any] | None = None,
+    **settings: Any,
+) -> list[WordAlignment]:
+    """`align` with the words and the soft scores; its arguments.
+
+    A pair with a side without words is not shown to the model and has no links; the translation of nothing is nothing.
+    """
+    explainer = make_method(model, method, **settings)
+    extract_links(np.zeros((0, 0)), extraction, threshold)  # wrong settings are refused before the work
+    if isinstance(targets, str) or (targets is not None and len(targets) != len(sources)):
+        raise InputError(f"targets: {len(targets)} targets for {len(sources)} sources; one each is needed")
+    given: Sequence[Text | None] = [None] * len(sources) if targets is None else targets
+    texts = [(_text(s), None if t is None else _text(t)) for s, t in zip(sources, given, strict=True)]
+    full = [n for n, pair in enumerate(texts) if all(text is None or text.strip() for text in pair)]
+
+    encoded = [encode_source(tokenizer, sources[n], punctuation) for n in full]
+    if targets is None:
+        pairs = translate_ids(model, [e.ids for e in encoded], batch_size, **(generate or {}))
+        target_sides = [words_of(tokenizer, pair.target_ids, True, punctuation) for pair in pairs]
+        for n, pair in zip(full, pairs, strict=True):
+            texts[n] = texts[n][0], " ".join(words_of(tokenizer, pair.target_ids, True).words)
+    else:
+        encoded_targets = [encode_target(tokenizer, targets[n], punctuation) for n in full]
+        pairs = [Translation(s.ids, t.ids) for s, t in zip(encoded, encoded_targets, strict=True)]
+        target_sides = [e.token_words for e in encoded_targets]
+    results = explain(explainer, pairs, [e.token_words for e in encoded], target_sides, batch_size)
+
+    found = [_unaligned(source, target or "") for source, target in texts]
+    for n, result in zip(full, results, strict=True):
+        sides = result.source_side, result.target_side
+        scores = word_scores(result.source, *sides)
+        words = sides[0].words, sides[1].words
+        found[n] = WordAlignment(*words, texts[n][1] or "", scores, extract_links(scores, extraction, threshold))
+    return found
+
+
+def _text(text: Text) -> str:
+    return text if isinstance(text, str) else " ".join(text)
+
+
+def _unaligned(source: str, target: str) -> WordAlignment:
+    words = source.split(), target.split()
+    return WordAlignment(*words, target, np.full((len(words[1]), len(words[0])), -np.inf), set())
+
+
+def align(
+    model: Any, tokenizer: Any, sources: Any, targets: Any = None, method: str = "saliency", **settings: Any
+) -> Any:
+    """Align the words of sentence pairs: given ones (force decoding), or with the model's own translations.
+
+    Args:
+        model: any supported translator.
+        tokenizer: its tokenizer.
+        sources: one sentence, or a list of sentences; each a string, whose words stand between whitespace, or a list
+            of words, which are kept as they are (the segmentation of gold links).
+        targets: its translation or a list of them, likewise; None lets the model translate.
+        method: name of an attribution method.
+        settings: `batch_size`; `extraction` and `threshold`, see `extract_links`; `punctuation`, see `encode_source`;
+            `generate`, arguments of `generate()`; all others are settings of the method.
+
+    Returns:
+        A set of links (source word, target word) for one sentence, a list of sets for a list.
+    """
+    if isinstance(sources, str):
+        return align(model, tokenizer, [sources], None if targets is None else [targets], method, **settings)[0]
+    found = align_words(model, tokenizer, sources, targets, method, **settings)
+    return [alignment.links for alignment in found]

@@ -1,0 +1,182 @@
+"""Word alignment while `generate()` runs.
+
+Attention weights are at hand when a token is made: `attention` and `shifted_attention` align step by step. All other
+methods need the whole sentence: they are computed when `generate()` returns, from the very ids.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor, PreTrainedModel
+
+from hf_nmt_interp.analysis.alignment import WordAlignment, extract_links, normalise, word_scores
+from hf_nmt_interp.attribution.api import explain, make_method
+from hf_nmt_interp.attribution.attention import AttentionWeights
+from hf_nmt_interp.attribution.base import AttributionMethod
+from hf_nmt_interp.attribution.tape import Tape
+from hf_nmt_interp.decoding.generation import record_generation
+from hf_nmt_interp.decoding.translation import Translation
+from hf_nmt_interp.text.pharaoh import Links
+from hf_nmt_interp.text.tokens import TokenWords, words_of
+
+
+@dataclass(frozen=True)
+class AlignedToken:
+    """A target token and the source word it comes from.
+
+    Attributes:
+        sequence: index among all returned sequences, in the order of the calls and of their outputs.
+        step: index of the token in its sequence, from 0.
+        token: the subword as shown.
+        source: index of the source word, None if no source word has a positive score.
+        word: the source word, "" if there is none.
+        score: p(source word | token).
+        final: False for the newest token of the hypothesis that leads a beam search, which may still lose.
+    """
+
+    sequence: int
+    step: int
+    token: str
+    source: int | None
+    word: str
+    score: float
+    final: bool
+
+
+@contextmanager
+def align_generation(
+    model: PreTrainedModel,
+    tokenizer: Any,
+    callback: Callable[[AlignedToken], Any] | None = None,
+    method: str = "attention",
+    **settings,
+) -> Iterator["AlignedGeneration"]:
+    """Context that aligns what any `model.generate()` call inside makes, while it makes it.
+
+    Greedy search and sampling: the callback is given each token, with `final=True`, as soon as the next forward pass
+    is done. Beam search: at each step the newest token of the leading hypothesis, with `final=False`, and at the end
+    all tokens of the sequences that are returned, with `final=True`. Special tokens are left out. Methods other than
+    `attention` and `shifted_attention` call back at the end only.
+
+    Args:
+        model: any supported translator.
+        tokenizer: its tokenizer.
+        callback: is called with each `AlignedToken`.
+        method: name of an attribution method.
+        settings: of the method, e.g. `layer`, `head`, `shifted`.
+
+    Yields:
+        An object whose `links` and `alignments` have one entry per returned sequence, equal to `align` of its ids.
+    """
+    aligned = AlignedGeneration(make_method(model, method, **settings), tokenizer, callback)
+    with aligned.tape, record_generation(model, aligned):
+        yield aligned
+
+
+class AlignedGeneration(LogitsProcessor):
+    """Alignments of the sequences that `generate()` has returned so far; watches it, leaves the logits alone.
+
+    Each decoded prefix has its weights kept: a hypothesis is found again by its tokens, however a search orders its
+    beams.
+    """
+
+    def __init__(
+        self, explainer: AttributionMethod, tokenizer: Any, callback: Callable[[AlignedToken], Any] | None
+    ) -> None:
+        self.alignments: list[WordAlignment] = []
+        self._explainer, self._tokenizer, self._callback = explainer, tokenizer, callback
+        self._attention = explainer if isinstance(explainer, AttentionWeights) else None
+        self._shift = 1 + (self._attention is not None and self._attention.shifted)
+        cross = self._attention and self._attention.cross
+        self.tape = Tape([cross.core, cross.query, cross.key] if cross else [])
+
+    @property
+    def links(self) -> list[Links]:
+        """Links (source word, target word) of each returned sequence."""
+        return [alignment.links for alignment in self.alignments]
+
+    def start(self, sources: list[list[int]], setting: Callable[[str], set[int]]) -> list[LogitsProcessor]:
+        """A call of `generate()` begins."""
+        self._sources = [words_of(self._tokenizer, ids) for ids in sources]
+        self._stops = setting("eos_token_id")
+        self._beams, self._returned = (max(setting(n), default=1) for n in ("num_beams", "num_return_sequences"))
+        self._kept: dict[tuple[int, tuple[int, ...]], np.ndarray] = {}  # (sentence, prefix) -> [S]
+        self._emitted: dict[int, int] = {}  # sequence -> tokens that were given as final
+        return [self] if self._attention else []
+
+    @torch.no_grad()
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """A step: keep the weights of the decoded prefixes [B * beams, n], call back for the newest token."""
+        each = len(input_ids) // len(self._sources)  # beams or samples of a sentence
+        all_weights = self._weights([len(source.tokens) for source in self._sources for _ in range(each)])
+        for row, (ids, weights) in enumerate(zip(input_ids.tolist(), all_weights, strict=True)):
+            if self._stops.intersection(ids[1:]):
+                continue  # ended before, padding follows
+            sentence, new = row // each, len(ids) - 1
+            for back in range(len(weights)):  # one position; more for a prompt and without a cache
+                self._kept.setdefault((sentence, tuple(ids[: len(ids) - back])), weights[-1 - back])
+            if self._beams == 1:
+                sequence = len(self.alignments) + row
+                self._emit(sequence, sentence, ids, range(self._emitted.get(sequence, 0), new), final=True)
+                self._emitted[sequence] = new
+            elif row % each == 0 and new:
+                sequence = len(self.alignments) + sentence * self._returned
+                self._emit(sequence, sentence, ids, range(new - 1, new), final=False)
+        return scores
+
+    def end(self, pairs: list[Translation]) -> None:
+        """A call of `generate()` has returned."""
+        sources = [self._sources[n // self._returned] for n in range(len(pairs))]
+        targets = [words_of(self._tokenizer, pair.target_ids, is_target=True) for pair in pairs]
+        ids = [[pair.start_id or 0, *pair.target_ids] for pair in pairs]
+        self._complete(pairs, sources, targets, ids)
+        for n, (source, target) in enumerate(zip(sources, targets, strict=True)):
+            sequence, steps = len(self.alignments), range(len(target.tokens))
+            self._emit(sequence, n // self._returned, ids[n], steps[self._emitted.get(sequence, 0) :], final=True)
+            rows = [self._scores(n // self._returned, ids[n], step) for step in steps]
+            nothing = np.zeros(len(source.tokens), np.float32)  # of a special token that was never decoded
+            scores = word_scores(np.stack([nothing if row is None else row for row in rows]), source, target)
+            words = source.words, target.words, " ".join(target.words)
+            self.alignments.append(WordAlignment(*words, scores, extract_links(scores)))
+
+    def _complete(self, pairs: list[Translation], sources: list[TokenWords], targets: list[TokenWords], ids) -> None:
+        """Explain the sequences of which a token's scores are not known: other methods, a last token without EOS."""
+
+        def known(n: int, step: int) -> bool:
+            return self._scores(n // self._returned, ids[n], step) is not None
+
+        late = [n for n, t in enumerate(targets) if not all(t.special[s] or known(n, s) for s in range(len(t.tokens)))]
+        sides = [sources[n] for n in late], [targets[n] for n in late]
+        for n, result in zip(late, explain(self._explainer, [pairs[n] for n in late], *sides), strict=True):
+            for step, row in enumerate(result.source):
+                self._kept[n // self._returned, tuple(ids[n][: self._shift + step])] = row
+
+    def _weights(self, lengths: list[int]) -> list[np.ndarray]:
+        """[positions, S] of the last forward pass, for each row."""
+        assert self._attention
+        keys = self.tape.output(self._attention.cross.key)
+        mask = torch.arange(keys.shape[1], device=keys.device) < torch.tensor(lengths, device=keys.device)[:, None]
+        weights = self._attention.weights(self.tape, self._attention.cross, mask).float().cpu().numpy()
+        return [row[:, :length] for row, length in zip(weights, lengths, strict=True)]
+
+    def _scores(self, sentence: int, ids: list[int], step: int) -> np.ndarray | None:
+        """[S] of the token made at a step; ids begin with the start token."""
+        return self._kept.get((sentence, tuple(ids[: self._shift + step])))
+
+    def _emit(self, sequence: int, sentence: int, ids: list[int], steps: range, final: bool) -> None:
+        source = self._sources[sentence]
+        for step in steps:
+            side = words_of(self._tokenizer, [ids[step + 1]], is_target=True)
+            scores = self._scores(sentence, ids, step)
+            if self._callback is None or side.special[0] or scores is None:
+                continue
+            one = TokenWords(side.tokens, side.tokens, [0], [False])
+            p = normalise(word_scores(scores[None], source, one))[0]
+            best = int(p.argmax()) if p.any() else None
+            word, score = ("", 0.0) if best is None else (source.words[best], float(p[best]))
+            self._callback(AlignedToken(sequence, step, side.tokens[0], best, word, score, final))

@@ -1,0 +1,92 @@
+"""One alignment from those of the two directions of translation (Koehn et al. 2003, as the Moses manual has it)."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.pharaoh import Links
+
+# the order matters: links that are added early hinder later ones
+NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))  # (target, source)
+
+
+def _by_target(links: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    return sorted(links, key=lambda link: (link[1], link[0]))
+
+
+def _aligned(links: Links, i: int, j: int) -> tuple[bool, bool]:
+    """Whether the source word and the target word have a link already."""
+    return any(i == other for other, _ in links), any(j == other for _, other in links)
+
+
+def _grow_diag(forward: Links, backward: Links) -> Links:
+    """The intersection, grown by neighbouring links of the union that align a word without a link."""
+    links, union = forward & backward, forward | backward
+    before = -1
+    while before < len(links):
+        before = len(links)
+        for i, j in _by_target(union):
+            if (i, j) in links:
+                for dj, di in NEIGHBOURS:
+                    new = i + di, j + dj
+                    if new in union and not all(_aligned(links, *new)):
+                        links.add(new)
+    return links
+
+
+def _final(both: bool) -> Callable[[Links, Links], Links]:
+    """Grow-diag, then links of one direction after the other that align a word (`both`: two words) without a link."""
+
+    def heuristic(forward: Links, backward: Links) -> Links:
+        links, settled = _grow_diag(forward, backward), any if both else all
+        for direction in (forward, backward):
+            for new in _by_target(direction):
+                if not settled(_aligned(links, *new)):
+                    links.add(new)
+        return links
+
+    return heuristic
+
+
+HEURISTICS: dict[str, Callable[[Links, Links], Links]] = {
+    "intersection": lambda forward, backward: forward & backward,
+    "union": lambda forward, backward: forward | backward,
+    "grow-diag": _grow_diag,
+    "grow-diag-final": _final(both=False),
+    "grow-diag-final-and": _final(both=True),
+}
+
+
+def symmetrize(forward: Any, backward: Any, heuristic: str = "grow-diag-final") -> Any:
+    """Combine the alignments of two directions; all links are (source word, target word).
+
+    The paper's reference for free decoding is the `intersection` as sure and the `union` as possible links.
+
+    Args:
+        forward: links of the source-target translator, of one sentence pair or a list of such sets.
+        backward: links of the target-source translator, turned round by `flip`.
+        heuristic: `intersection`, `union`, `grow-diag`, `grow-diag-final` or `grow-diag-final-and`.
+
+    Returns:
+        A set of links, or a list of sets.
+
+    >>> sorted(symmetrize({(0, 0), (1, 1)}, {(0, 0), (2, 1)}, "grow-diag"))
+    [(0, 0), (1, 1), (2, 1)]
+    """
+    if heuristic not in HEURISTICS:
+        raise InputError(f"heuristic: {heuristic!r} is not one of {', '.join(HEURISTICS)}")
+    if isinstance(forward, set | frozenset):
+        return HEURISTICS[heuristic](set(forward), set(backward))
+    forward, backward = list(forward), list(backward)
+    if len(forward) != len(backward):
+        raise InputError(f"backward: {len(backward)} sentence pairs, but forward has {len(forward)}")
+    return [HEURISTICS[heuristic](set(f), set(b)) for f, b in zip(forward, backward, strict=True)]
+
+
+def flip(links: Iterable[tuple[int, int]]) -> Links:
+    """Links with their sides changed.
+
+    >>> flip({(0, 2)})
+    {(2, 0)}
+    """
+    return {(j, i) for i, j in links}

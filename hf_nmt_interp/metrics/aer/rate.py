@@ -1,0 +1,43 @@
+"""Alignment error rate (Och and Ney 2003; ding2019, section 5)."""
+
+from collections.abc import Iterable, Sequence
+
+from hf_nmt_interp.errors import InputError
+
+Pairs = Iterable[tuple[int, int]]
+
+
+def alignment_error_rate(
+    hypotheses: Sequence[Pairs], sure: Sequence[Pairs], possible: Sequence[Pairs] | None = None
+) -> dict[str, float]:
+    """Error rate (lower is better), precision and recall of links A, over the whole corpus.
+
+    AER = 1 - (|A and S| + |A and P|) / (|A| + |S|), precision = |A and P| / |A|, recall = |A and S| / |S|, with sure
+    links S and possible links P, of which sure ones are a part. Where there is nothing to divide by, nothing is wrong:
+    precision and recall are 1, the error 0.
+
+    Args:
+        hypotheses: links of each sentence pair.
+        sure: sure gold links of each.
+        possible: possible gold links of each; None if all are sure.
+
+    >>> alignment_error_rate([{(0, 0), (1, 1)}], sure=[{(0, 0), (2, 1)}], possible=[{(1, 1)}])
+    {'aer': 0.25, 'precision': 1.0, 'recall': 0.5}
+    """
+    possible = sure if possible is None else possible
+    for name, gold in (("sure", sure), ("possible", possible)):
+        if len(gold) != len(hypotheses):
+            raise InputError(f"{name}: {len(gold)} sentence pairs, but hypotheses has {len(hypotheses)}")
+    links, certain, right, found = 0, 0, 0, 0
+    for A, S, P in zip(map(set, hypotheses), map(set, sure), map(set, possible), strict=True):
+        links, certain = links + len(A), certain + len(S)
+        right, found = right + len(A & (P | S)), found + len(A & S)
+
+    def share(part: int, whole: int) -> float:
+        return part / whole if whole else 1.0
+
+    return {
+        "aer": 1 - share(found + right, links + certain),
+        "precision": share(right, links),
+        "recall": share(found, certain),
+    }

@@ -1,0 +1,95 @@
+"""The cross-attention layer and head that aligns best, chosen on a development set."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from hf_nmt_interp.analysis.alignment import extract_links, word_scores
+from hf_nmt_interp.attribution.api import Text, batches_of
+from hf_nmt_interp.attribution.attention import all_labels_as_inputs, attention_weights
+from hf_nmt_interp.attribution.base import Batch, evaluating, make_batch
+from hf_nmt_interp.attribution.tape import Tape
+from hf_nmt_interp.decoding.translation import Translation, collate
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.metrics.aer.rate import alignment_error_rate
+from hf_nmt_interp.models.families import Parts, parts
+from hf_nmt_interp.text.pharaoh import Links
+from hf_nmt_interp.text.tokens import encode_source, encode_target
+
+
+class AttentionChoice(NamedTuple):
+    """A way to align by attention: `AttentionWeights(model, layer, head, shifted)`; head None is the mean of all."""
+
+    layer: int
+    head: int | None
+    shifted: bool
+    aer: float
+
+    def store(self, model: Any) -> None:
+        """Make it the default of `attention` for this model; `save_pretrained` keeps it in config.json."""
+        model.config.alignment = self._asdict()
+
+
+def attention_error_rates(
+    model: Any,
+    tokenizer: Any,
+    sources: Sequence[Text],
+    targets: Sequence[Text],
+    gold: Sequence[Links] | tuple[Sequence[Links], Sequence[Links]],
+    batch_size: int = 16,
+) -> list[AttentionChoice]:
+    """Alignment error rates of all layers and heads, plain and shifted, best first, from one pass over the data.
+
+    Args:
+        model: any supported translator.
+        tokenizer: its tokenizer.
+        sources: sentences, best as lists of words, so that words count as in the gold links.
+        targets: their translations.
+        gold: links of each pair, or sure and possible ones as `read_gold` returns them.
+        batch_size: pairs at a time.
+    """
+    sure, possible = gold if isinstance(gold, tuple) else (gold, gold)
+    if not len(sources) == len(targets) == len(sure):
+        raise InputError(f"gold: {len(sure)} pairs, but {len(sources)} sources and {len(targets)} targets")
+    translator = parts(model)
+    source_sides = [encode_source(tokenizer, text) for text in sources]
+    target_sides = [encode_target(tokenizer, text) for text in targets]
+    pairs = [Translation(s.ids, t.ids) for s, t in zip(source_sides, target_sides, strict=True)]
+    links: dict[tuple[int, int | None, bool], list[Links]] = {}
+    for rows in batches_of([pair.size for pair in pairs], batch_size):
+        batch = make_batch(model, **collate([pairs[n] for n in rows], model.config.pad_token_id or 0, model.device))
+        for (layer, head), weights in _cross_weights(model, translator, batch).items():
+            for shifted in (False, True):
+                found = links.setdefault((layer, head, shifted), [set()] * len(pairs))
+                for b, n in enumerate(rows):
+                    S, T = len(pairs[n].source_ids), len(pairs[n].target_ids)
+                    scores = weights[b, shifted : shifted + T, :S].float().cpu().numpy()
+                    sides = source_sides[n].token_words, target_sides[n].token_words
+                    found[n] = extract_links(word_scores(scores, *sides))
+    rates = [AttentionChoice(*key, alignment_error_rate(found, sure, possible)["aer"]) for key, found in links.items()]
+    return sorted(rates, key=lambda choice: choice.aer)
+
+
+def best_attention(
+    model: Any, tokenizer: Any, sources: Sequence[Text], targets: Sequence[Text], gold: Any, batch_size: int = 16
+) -> AttentionChoice:
+    """The best of `attention_error_rates`; its `store(model)` makes it the model's default."""
+    rates = attention_error_rates(model, tokenizer, sources, targets, gold, batch_size)
+    if not rates:
+        raise InputError("sources: none given; the choice needs a development set")
+    return rates[0]
+
+
+@torch.no_grad()
+def _cross_weights(model: Any, translator: Parts, batch: Batch) -> dict[tuple[int, int | None], torch.Tensor]:
+    """Cross-attention weights [B, T + 1, S] of each layer and head; head None is the mean."""
+    layers = [(n, a) for n, a in enumerate(translator.attentions("cross")) if a.heads]
+    with evaluating(model), Tape([m for _, a in layers for m in (a.core, a.query, a.key)]) as tape:
+        model(**batch.inputs() | {"decoder_input_ids": all_labels_as_inputs(batch)})
+    found: dict[tuple[int, int | None], torch.Tensor] = {}
+    for layer, attention in layers:
+        weights = attention_weights(tape, attention, batch.attention_mask)
+        found[layer, None] = weights.mean(1)
+        found |= {(layer, head): weights[:, h] for h, head in enumerate(attention.heads)}
+    return found

@@ -1,0 +1,189 @@
+import re
+from collections import Counter
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hf_nmt_interp as hni
+from hf_nmt_interp.analysis.markup import parse, strip_markup
+from tests.tiny_models import tiny_model
+from tests.tiny_tokenizers import ENGLISH
+
+WORDS = ["a", "red", "car", "stops", "here", "now", "of", "course,", "(well)", "x-y", "end.", "!", ","]
+
+
+@st.composite
+def marked_up(draw, depth: int = 0) -> str:
+    """A random tree of tags, points and words, with and without spaces between them; `#` becomes a number."""
+    kinds = ["word"] * 4 + ["point"] + ["element"] * (depth < 4)
+    out = ""
+    for kind in draw(st.lists(st.sampled_from(kinds), max_size=6)):
+        if kind == "word":
+            piece = draw(st.sampled_from(WORDS))
+        elif kind == "point":
+            piece = draw(st.sampled_from(["<x# />", "{#}", "<br/> ", "%#$s"]))
+        else:
+            piece = f"<t#>{draw(marked_up(depth + 1))}</t#>"
+        out += draw(st.sampled_from(["", " "])) + piece
+    return out
+
+
+def numbered(text: str) -> str:
+    """Each tag and placeholder with a number of its own; `</t#>` gets that of its `<t#>`."""
+    count, open_tags = 0, []
+
+    def number(match: re.Match) -> str:
+        nonlocal count
+        if match[0] == "</t#>":
+            return f"</t{open_tags.pop()}>"
+        count += 1
+        if match[0] == "<t#>":
+            open_tags.append(count)
+        return match[0].replace("#", str(count))
+
+    return re.sub(r"</?t#>|<x# />|\{#\}|%#\$s", number, text)
+
+
+def items(text: str) -> Counter:
+    return Counter(re.findall(r"<[^>]*>|\{\d+\}|%\d+\$s", text))
+
+
+def parents(text: str) -> dict[str, str]:
+    """The element that each element and point is in."""
+    xml = re.sub(r"\{(\d+)\}|%(\d+)\$s", lambda m: f"<p{m[1] or m[2]}/>", text.replace("<br/>", ""))
+    root = ElementTree.fromstring(f"<root>{xml}</root>")
+    return {child.tag: parent.tag for parent in root.iter() for child in parent}
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_tags_are_neither_lost_nor_invented_and_stay_nested(data):
+    source = numbered(data.draw(marked_up()))
+    translation = " ".join(data.draw(st.lists(st.sampled_from(WORDS), max_size=9)))
+    pair = st.tuples(
+        st.integers(0, max(len(strip_markup(source).split()) - 1, 0)),
+        st.integers(0, max(len(translation.split()) - 1, 0)),
+    )
+    both = strip_markup(source).split() and translation.split()
+    links = data.draw(st.sets(pair, max_size=12)) if both else set()
+    result = hni.transfer_markup(source, translation=translation, links=links)
+    assert items(result) == items(source)
+    assert parents(result) == parents(source)
+    assert strip_markup(result) == translation
+
+
+def words_in(element: str, text: str) -> list[str]:
+    return strip_markup(re.search(rf"<{element}[^>]*>(.*)</{element}>", text)[1]).split()
+
+
+@given(st.data())
+def test_one_to_one_links_of_neighbours_are_followed_exactly(data):
+    n = data.draw(st.integers(1, 8))
+    first = data.draw(st.integers(0, n - 1))
+    last = data.draw(st.integers(first, n - 1))
+    shift = data.draw(st.integers(0, n - 1))
+    words = [f"w{k}" for k in range(n)]
+    source = " ".join([*words[:first], f"<b>{' '.join(words[first : last + 1])}</b>", *words[last + 1 :]])
+    order = sorted(range(n), key=lambda k: (k - first + shift) % n)  # what b covers stays together unless it wraps
+    links = {(k, order.index(k)) for k in range(n)}
+    result = hni.transfer_markup(source, translation=" ".join(words[k] for k in order), links=links)
+    targets = sorted(order.index(k) for k in range(first, last + 1))
+    if targets == list(range(targets[0], targets[-1] + 1)):
+        assert words_in("b", result) == [words[order[j]] for j in targets]
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "links", "expected"),
+    [
+        ("A <b>red</b> car", "Une voiture rouge", {(0, 0), (1, 2), (2, 1)}, "Une voiture <b>rouge</b>"),
+        (
+            'See <a href="x?a>b"><i>this</i> page</a>.',
+            "Sieh diese Seite.",
+            {(0, 0), (1, 1), (2, 2)},
+            'Sieh <a href="x?a>b"><i>diese</i> Seite.</a>',
+        ),
+        ("You have {0} messages", "Sie haben Nachrichten", {(0, 0), (1, 1), (2, 2)}, "Sie haben {0} Nachrichten"),
+        (
+            "Line one.<br/>Line two.",
+            "Zeile eins. Zeile zwei.",
+            {(0, 0), (1, 1), (2, 2)},
+            "Zeile eins.<br/> Zeile zwei.",
+        ),
+        ("Welcome, <b>%s</b>!", "Willkommen!", {(0, 0)}, "Willkommen!<b> %s</b>"),
+        ("<b>All of it</b>", "Ganz und gar", set(), "<b>Ganz und gar</b>"),
+        ("He <b>gets up</b> at six", "Er steht um sechs auf", {(0, 0), (1, 1), (2, 4), (3, 2), (4, 3)}, None),
+        ("x <b></b> y", "Y X", {(0, 1), (1, 0)}, "<b></b>Y X"),
+        ("", "", set(), ""),
+        ("<b>{0}</b>", "", set(), "<b>{0}</b>"),
+    ],
+)
+def test_by_hand(source, translation, links, expected):
+    result = hni.transfer_markup(source, translation=translation, links=links)
+    assert strip_markup(result) == translation
+    assert items(result) == items(source)
+    if expected is not None:
+        assert result == expected
+
+
+def test_a_span_with_few_foreign_words_is_kept_whole_and_one_with_many_is_not():
+    links = {(0, 0), (1, 1), (1, 3), (2, 2)}
+    assert hni.transfer_markup("a <b>b</b> c", translation="A B C B", links=links) == "A <b>B C B</b>"
+    links = {(0, 0), (0, 3), (1, 1), (1, 2)}
+    assert hni.transfer_markup("<b>b</b> a", translation="B A A B", links=links) == "<b>B A A B</b>"
+    links = {(0, 0), (0, 4), (1, 1), (1, 2), (1, 3)}
+    assert hni.transfer_markup("<b>b</b> a", translation="B A A A B", links=links) == "<b>B</b> A A A B"
+
+
+def test_siblings_do_not_overlap():
+    links = {(0, 0), (0, 2), (1, 1)}
+    result = hni.transfer_markup("<b>b</b> <i>i</i>", translation="B I B", links=links)
+    assert strip_markup(result) == "B I B"
+    assert parents(result) == {"b": "root", "i": "root"}
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("a <b>c", "<b> is not closed"),
+        ("a</b>", "</b> at 1 closes no open tag"),
+        ("<b><i>a</b></i>", "</b> at 7 closes no open tag"),
+    ],
+)
+def test_tags_that_are_not_nested_are_refused(source, message):
+    with pytest.raises(hni.InputError, match=re.escape(message)):
+        hni.transfer_markup(source, translation="x", links=set())
+
+
+def test_wrong_input():
+    with pytest.raises(hni.InputError, match="model: needed"):
+        hni.transfer_markup("a")
+    with pytest.raises(hni.InputError, match="translation: needed"):
+        hni.transfer_markup("a", links=set())
+    with pytest.raises(hni.InputError, match="links: 1-0 is out of range for 1 source and 1 target words"):
+        hni.transfer_markup("a", translation="b", links={(1, 0)})
+    with pytest.raises(hni.InputError, match="links: 1 given for 2 sources"):
+        hni.transfer_markup(["a", "b"], translation=["a", "b"], links=[set()])
+
+
+def test_text_that_only_looks_like_mark_up_is_text():
+    text = "1 < 2 and 3 > 2, 50 % off, <3, {a b}, f(x) = {}"
+    root, plain = parse(text)
+    assert [node.open for node in root.children] == ["{}"]
+    assert plain == "1 < 2 and 3 > 2, 50 % off, <3, {a b}, f(x) ="
+
+
+def test_with_a_model(tokenizer_of):
+    tokenizer = tokenizer_of("marian")
+    model = tiny_model("marian", vocab_size=len(tokenizer))
+    source = ENGLISH[0].replace("old baker", "<b>old <i>baker</i></b>").replace("the", "the {0}")
+    options = {"method": "attention", "generate": {"max_new_tokens": 10}}
+    results = hni.transfer_markup([source, "", ENGLISH[1]], model, tokenizer, **options)
+    plain = hni.align_words(model, tokenizer, [strip_markup(source), "", ENGLISH[1]], **options)
+    assert [strip_markup(result) for result in results] == [alignment.target_text for alignment in plain]
+    assert items(results[0]) == items(source)
+    assert parents(results[0])["i"] == "b"
+    given = hni.transfer_markup(source, model, tokenizer, "Der alte Bäcker, er öffnet.", method="attention")
+    assert strip_markup(given) == "Der alte Bäcker, er öffnet."
+    assert words_in("b", given)
