@@ -1,9 +1,7 @@
 """From `--model` to a model and its tokenizer."""
 
-import pkgutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -62,14 +60,12 @@ def _from_pretrained(name: str) -> tuple[Any, Any]:
         raise InputError(f"--model: {name!r} has no config.json; give a folder written by save_pretrained")
     if not path.exists() and (name.count("/") > 1 or name.startswith((".", "/", "~"))):
         raise InputError(f"--model: there is no folder {name!r}")
-    import hf_nmt_interp.models as kinds
-
-    for kind in pkgutil.iter_modules(kinds.__path__, "hf_nmt_interp.models."):
-        if kind.ispkg:
-            import_module(kind.name)  # importing a model kind lets the Auto classes load it
     from safetensors import SafetensorError
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+    from hf_nmt_interp.models import register_kinds
+
+    register_kinds()
     place = str(path) if path.exists() else name
     try:
         with _no_weights_bar():

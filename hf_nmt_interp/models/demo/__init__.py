@@ -8,6 +8,19 @@ from hf_nmt_interp.errors import InputError
 _HERE = Path(__file__).parent
 
 
+def demo_folder(direction: str = "en-de") -> Path:
+    """Where a translator of the box is kept, as `save_pretrained` writes it."""
+    known = sorted(path.parent.name for path in _HERE.glob("*/config.json"))
+    if direction not in known:
+        raise InputError(f"direction: {direction!r} is not in the box; it has {', '.join(known)}")
+    return _HERE / direction
+
+
+def find_model(name: str) -> str:
+    """What `from_pretrained` takes: the folder for `demo:en-de` and the like, anything else as it is."""
+    return str(demo_folder(name.removeprefix("demo:"))) if name.startswith("demo:") else name
+
+
 def load_demo(direction: str = "en-de") -> tuple[Any, Any]:
     """A small translator and its tokenizer, from inside the package, in float32.
 
@@ -21,8 +34,5 @@ def load_demo(direction: str = "en-de") -> tuple[Any, Any]:
     import torch
     from transformers import MarianMTModel, MarianTokenizer
 
-    known = sorted(path.parent.name for path in _HERE.glob("*/config.json"))
-    if direction not in known:
-        raise InputError(f"direction: {direction!r} is not in the box; it has {', '.join(known)}")
-    folder = _HERE / direction
+    folder = demo_folder(direction)
     return MarianMTModel.from_pretrained(folder, dtype=torch.float32), MarianTokenizer.from_pretrained(folder)

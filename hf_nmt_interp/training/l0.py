@@ -1,0 +1,231 @@
+"""Pruning of attention heads by Hard Concrete gates: cross entropy + lambda L_C (voita2019, section 6)."""
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig, TrainerCallback, set_seed
+
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.demo import find_model
+from hf_nmt_interp.models.gated import GatedHeadsMixin
+from hf_nmt_interp.models.gated.configuration_gated import kinds_of
+from hf_nmt_interp.training.losses import l0_loss, ramp
+from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
+
+FREEZE = ("decoder",)
+HISTORY = "gates.csv"
+
+
+def load_gated(name: str, gated_attentions: str | list[str] = "all", **settings: Any) -> Any:
+    """A translator with gates on its heads, in float32, from a plain, gated or pruned checkpoint.
+
+    Args:
+        name: folder, id on the Hub, or `demo:en-de` and the like for a translator in the box.
+        gated_attentions: kinds of attention that get open gates where they have none: "encoder", "decoder", "cross"
+            or "all".
+        settings: of `from_pretrained`, e.g. `gate_init=2.0`.
+    """
+    name = find_model(name)
+    kind = AutoConfig.from_pretrained(name).model_type
+    classes: dict[str, Any] = {
+        c.config_class.model_type: c for c in GatedHeadsMixin.__subclasses__() if c.config_class
+    }
+    if kind not in classes and f"gated_{kind}" not in classes:
+        known = ", ".join(kind.removeprefix("gated_") for kind in classes)
+        raise InputError(f"name: {name!r} is of the family {kind!r}, which has no gated models; {known} have")
+    if kind not in classes:  # a plain one
+        kind, settings = f"gated_{kind}", settings | {"gated_attentions": gated_attentions}
+    model = classes[kind].from_pretrained(name, dtype="float32", **settings)
+    model.add_gates(gated_attentions)
+    return model
+
+
+def gate_parameters(model: Any) -> list[Any]:
+    """`log_alpha` of every gate of a gated model."""
+    return [gate.log_alpha for gate in chain(*model.gates().values()) if gate is not None]
+
+
+@dataclass
+class L0Config(TranslationConfig):
+    """`TranslationConfig` with the weight of L_C and what is trained."""
+
+    penalty: float = field(
+        default=0.01, metadata={"help": "Weight lambda of L_C, the expected number of open heads; larger closes more."}
+    )
+    penalty_warmup_steps: int = field(default=0, metadata={"help": "Steps over which lambda grows from 0."})
+    gate_learning_rate: float = field(
+        default=0.01,
+        metadata={"help": "Of the gates, where the others have `learning_rate`; same schedule."},
+    )
+    gated_attentions: list[str] = field(
+        default_factory=lambda: ["all"], metadata={"help": "Kinds with gates: encoder, decoder, cross, or all."}
+    )
+    freeze: str | None = field(
+        default=None, metadata={"help": "`decoder`: train encoder and gates only, for gates on the encoder."}
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("penalty", "penalty_warmup_steps", "gate_learning_rate"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name}: {getattr(self, name)} must not be negative")
+        try:
+            self.gated_attentions = kinds_of(self.gated_attentions)
+        except ValueError as error:
+            raise InputError(str(error)) from error
+        if self.freeze not in (None, *FREEZE):
+            raise InputError(f"freeze: {self.freeze!r} is not one of {', '.join(FREEZE)}, or nothing")
+
+
+class L0Trainer(TranslationTrainer):
+    """`TranslationTrainer` for a gated model.
+
+    Each process draws its own gates for each batch, from `seed` + its rank, and so does each batch of an accumulated
+    step; gradients are averaged. L_C counts once a step, however many batches and processes make it. Evaluation is
+    with gates of 0 and 1 and without L_C. Open heads are logged, and written to `gates.csv` in the output folder.
+
+    Args:
+        model: a gated model, e.g. of `load_gated`; gates that `gated_attentions` asks for are added.
+        args: an `L0Config`.
+        more: as for `Seq2SeqTrainer`.
+    """
+
+    args: L0Config
+
+    def __init__(self, model: Any, args: L0Config, **more: Any) -> None:
+        if not hasattr(model, "l0_penalty"):
+            raise InputError(f"model: {type(model).__name__} has no gates; load it with load_gated or a Gated class")
+        if extra := [kind for kind in kinds_of(model.config.gated_attentions) if kind not in args.gated_attentions]:
+            raise InputError(
+                f"gated_attentions: {args.gated_attentions}, but the model also has gates on {', '.join(extra)}; name "
+                "them, or load the model with the same gated_attentions"
+            )
+        model.add_gates(args.gated_attentions)
+        if args.freeze:
+            freeze(model, args.freeze)
+        super().__init__(model=model, args=args, **more)
+        self.add_callback(GateHistory())
+
+    def create_optimizer(self, model=None):
+        """As always, with a group of their own for the gates: another rate, no decay towards 0."""
+        if self.optimizer is None:
+            optimizer: Any = super().create_optimizer(model)
+            gates = gate_parameters(self.model)
+            ids = set(map(id, gates))
+            for group in optimizer.param_groups:
+                group["params"] = [p for p in group["params"] if id(p) not in ids]
+            optimizer.add_param_group({"params": gates, "lr": self.args.gate_learning_rate, "weight_decay": 0.0})
+        return self.optimizer
+
+    def create_scheduler(self, num_training_steps: int, optimizer=None):
+        """As always; the Noam schedule, which knows one rate only, is scaled for the gates."""
+        is_new = self.lr_scheduler is None
+        scheduler: Any = super().create_scheduler(num_training_steps, optimizer)
+        if is_new and self.args.noam_scale:
+            ratio = self.args.gate_learning_rate / self.args.learning_rate
+            gates = scheduler.optimizer.param_groups[-1]
+            gates["lr"], gates["initial_lr"], scheduler.base_lrs[-1] = gates["lr"] * ratio, ratio, ratio
+        return scheduler
+
+    def train(self, *args, **kwargs):
+        """Train, with random numbers of its own for each process; a checkpoint keeps them."""
+        set_seed(self.args.seed + self.args.process_index)
+        return super().train(*args, **kwargs)
+
+    def penalty_weight(self, step: int) -> float:
+        """Lambda at a step, counted from 1."""
+        return self.args.penalty * ramp(step, self.args.penalty_warmup_steps)
+
+    def compute_loss(self, model, inputs: dict[str, Any], return_outputs=False, num_items_in_batch=None):
+        """Cross entropy per target token + lambda L_C; of evaluation, cross entropy only."""
+        found = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        if not model.training:
+            return found
+        # with a count of tokens the losses of a step's batches are added up, else the trainer takes their mean
+        batches = 1 if num_items_in_batch is None else self.current_gradient_accumulation_steps
+        loss, *outputs = found if return_outputs else (found,)
+        weight = self.penalty_weight(self.state.global_step + 1) / batches
+        loss = l0_loss(loss, self.model.l0_penalty(), weight)
+        return (loss, *outputs) if return_outputs else loss
+
+    def log(self, logs: dict[str, Any], *args, **kwargs) -> None:
+        """As always, with the heads of each layer: expected to be open, and kept if training ended here."""
+        if "loss" in logs:
+            logs |= {"penalty_weight": self.penalty_weight(self.state.global_step), **count_heads(self.model)}
+        super().log(logs, *args, **kwargs)
+
+
+def freeze(model: Any, what: str) -> None:
+    """Exclude parameters from training, but no gates.
+
+    Args:
+        model: a gated model, changed in place.
+        what: "decoder": all that the decoder computes with, also the output projection and embeddings it shares.
+    """
+    if what not in FREEZE:
+        raise InputError(f"freeze: {what!r} is not one of {', '.join(FREEZE)}")
+    gates = set(map(id, gate_parameters(model)))
+    for parameter in chain(model.get_decoder().parameters(), model.get_output_embeddings().parameters()):
+        parameter.requires_grad_(id(parameter) in gates)
+
+
+def count_heads(model: Any) -> dict[str, float]:
+    """Expected and kept heads, of each kind and of its layers, as names and values for a log.
+
+    Args:
+        model: a gated model.
+
+    Returns:
+        e.g. {"expected_heads/encoder": 12.3, "expected_heads/encoder_0": 3.1, ..., "kept_heads/cross_5": 2}
+    """
+    found: dict[str, float] = {}
+    kept = {kind: [len(heads) for heads in layers] for kind, layers in model.kept_heads().items()}
+    counts: list[tuple[str, dict[str, Any]]] = [("expected_heads", model.expected_heads()), ("kept_heads", kept)]
+    for name, by_kind in counts:
+        for kind in model.config.gated_attentions:
+            found[f"{name}/{kind}"] = round(sum(by_kind[kind]), 3)
+            found |= {f"{name}/{kind}_{layer}": round(n, 3) for layer, n in enumerate(by_kind[kind])}
+    return found
+
+
+class GateHistory(TrainerCallback):
+    """Writes every gate at every log to `gates.csv`: step, kind, layer, head, log_alpha and open = 1 - P(g = 0).
+
+    A run that goes on from a checkpoint goes on with the file of that step.
+    """
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
+        if state.is_world_process_zero:
+            self._path = Path(args.output_dir) / HISTORY
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            rows = list(csv.DictReader(self._path.open())) if state.global_step and self._path.exists() else []
+            kept = [row for row in rows if int(row["step"]) <= state.global_step]
+            self._last = int(kept[-1]["step"]) if kept else -1
+            with self._path.open("w", newline="") as file:
+                writer = csv.DictWriter(file, ["step", "kind", "layer", "head", "log_alpha", "open"])
+                writer.writeheader()
+                writer.writerows(kept)
+            self.on_log(args, state, control, **kwargs)
+
+    def on_log(self, args, state, control, **kwargs) -> None:
+        if state.is_world_process_zero and state.global_step > self._last:
+            self._last = state.global_step
+            with self._path.open("a", newline="") as file:
+                csv.writer(file).writerows([state.global_step, *row] for row in _gate_rows(kwargs["model"]))
+
+    def on_train_end(self, args, state, control, **kwargs) -> None:
+        self.on_log(args, state, control, **kwargs)
+
+
+def _gate_rows(model: Any) -> Iterator[tuple[str, int, int, float, float]]:
+    model = getattr(model, "module", model)  # a launcher's wrapper
+    for kind, attentions in model.attentions().items():
+        for layer, (attention, gate) in enumerate(zip(attentions, model.gates()[kind], strict=True)):
+            if gate is not None:
+                values = zip(attention.kept_heads, gate.log_alpha.tolist(), (1 - gate.p_zero()).tolist(), strict=True)
+                for head, log_alpha, is_open in values:
+                    yield kind, layer, head, round(log_alpha, 5), round(is_open, 6)

@@ -1,0 +1,156 @@
+"""What the training scripts share: data arguments, splits, the trainer on them, resuming, the final test."""
+
+import json
+import shlex
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from hf_nmt_interp.errors import InputError
+
+
+@dataclass
+class DataArguments:
+    """Parallel text."""
+
+    source_lang: str = field(default="en", metadata={"help": "Source language; its field in JSONL and in a set."})
+    target_lang: str = field(default="de", metadata={"help": "Target language; its field in JSONL and in a set."})
+    source_code: str | None = field(
+        default=None, metadata={"help": "Code of the source language in a many-language checkpoint, e.g. eng_Latn."}
+    )
+    target_code: str | None = field(default=None, metadata={"help": "The same for the target, e.g. deu_Latn."})
+    train: list[str] = field(default_factory=list, metadata={"help": "Two text files, one JSONL file, or a split."})
+    valid: list[str] = field(default_factory=list, metadata={"help": "As train."})
+    test: list[str] = field(default_factory=list, metadata={"help": "As train; scored once at the end."})
+    dataset: str | None = field(
+        default=None, metadata={"help": "`datasets` set (Hub id or folder) to take splits of."}
+    )
+    dataset_config: str | None = field(default=None, metadata={"help": "Its configuration."})
+    streaming: bool = field(default=False, metadata={"help": "Stream the training data; needs --max_steps."})
+    max_valid: int = field(default=500, metadata={"help": "Validation pairs that are translated at an evaluation."})
+    vocabulary_pairs: int = field(default=1_000_000, metadata={"help": "Training pairs the vocabulary is made of."})
+    test_beams: int = field(default=4, metadata={"help": "Beam size of the final test."})
+
+    @property
+    def codes(self) -> tuple[str, str]:
+        """Language codes for a many-language checkpoint."""
+        return self.source_code or self.source_lang, self.target_code or self.target_lang
+
+
+def check_data(data: DataArguments, config: Any) -> None:
+    """Refuse arguments that contradict each other, before anything is loaded."""
+    if data.streaming and config.max_steps < 1:
+        raise InputError("--streaming: a stream has no end; give --max_steps")
+    if config.eval_strategy != "no" and not data.valid:
+        raise InputError(f"--eval_strategy: {config.eval_strategy.value} needs --valid")
+
+
+def open_split(data: DataArguments, split: str) -> Iterable[tuple[str, str]]:
+    """Pairs of "train", "valid" or "test"; starts over at each `iter()`."""
+    from hf_nmt_interp.text.corpus import read_dataset, read_pairs
+    from hf_nmt_interp.training.data import Restartable
+
+    where = getattr(data, split)
+    fields: dict[str, Any] = {"source": data.source_lang, "target": data.target_lang}
+    if data.dataset is not None:
+        if len(where) != 1:
+            raise InputError(f"--{split}: with --dataset give the name of one split, got {where}")
+        options: dict[str, Any] = {"config": data.dataset_config, "split": where[0]}
+        streaming = data.streaming and split == "train"
+        return Restartable(partial(read_dataset, data.dataset, **fields, **options, streaming=streaming))
+    if len(where) not in (1, 2):
+        raise InputError(f"--{split}: give two text files or one JSONL file, got {where}")
+    return Restartable(partial(read_pairs, *where, **fields))
+
+
+def bleu_and_chrf(tokenizer: Any, references: list[str], prediction) -> dict[str, float]:
+    """Scores of generated ids against the references as they are in the file."""
+    import numpy as np
+    import sacrebleu
+
+    ids = prediction.predictions[: len(references)]  # several processes fill their last batch up with the first pairs
+    ids = np.where(ids < 0, tokenizer.pad_token_id, ids)
+    texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
+    scores = sacrebleu.corpus_bleu(texts, [references]), sacrebleu.corpus_chrf(texts, [references])
+    return {"bleu": scores[0].score, "chrf": scores[1].score}
+
+
+def find_checkpoint(config: Any) -> str | None:
+    """The checkpoint to resume from: the one asked for, else the last complete one in the output folder."""
+    from hf_nmt_interp.training.checkpoints import list_checkpoints
+
+    if config.resume_from_checkpoint:
+        return config.resume_from_checkpoint
+    complete, found = (list_checkpoints(config.output_dir, complete=only) for only in (True, False))
+    if config.process_index == 0:
+        if found and found[-1] not in complete[-1:]:
+            print(f"{found[-1]} is incomplete (stopped while it was written) and will be ignored")
+        print(f"Going on from {complete[-1]}" if complete else f"A new run in {config.output_dir}")
+    return str(complete[-1]) if complete else None
+
+
+class Run:
+    """A trainer on the data of a script.
+
+    Args:
+        trainer_class: `TranslationTrainer` or a subclass.
+        model: to be trained.
+        tokenizer: its tokenizer.
+        data: where the pairs are.
+        config: of the trainer.
+        max_length: most tokens of a side; longer training pairs are dropped, others cut.
+    """
+
+    def __init__(self, trainer_class: Any, model: Any, tokenizer: Any, data: DataArguments, config: Any, max_length):
+        from hf_nmt_interp.training.batching import pad_batch
+        from hf_nmt_interp.training.callbacks import Stopwatch
+        from hf_nmt_interp.training.data import Restartable, encode_pairs
+
+        self.data, self.stopwatch = data, Stopwatch()
+        config.generation_max_length = config.generation_max_length or max_length  # some checkpoints stop at 20
+        self.cut = partial(encode_pairs, tokenizer, max_length=max_length, cut=True)
+        encode = partial(encode_pairs, tokenizer, open_split(data, "train"), max_length)
+        valid = list(islice(open_split(data, "valid"), data.max_valid)) if data.valid else []
+        self.references = [target for _, target in valid]  # of the set that is being translated
+        self.trainer = trainer_class(
+            model=model,
+            args=config,
+            train_dataset=Restartable(encode) if data.streaming else list(encode()),
+            eval_dataset=list(self.cut(valid)) or None,
+            data_collator=partial(pad_batch, pad_id=tokenizer.pad_token_id),
+            processing_class=tokenizer,
+            compute_metrics=partial(bleu_and_chrf, tokenizer, self.references)
+            if config.predict_with_generate
+            else None,
+            callbacks=[self.stopwatch],
+        )
+
+    def train(self) -> dict[str, float]:
+        """Train, going on from the last checkpoint; how long and how far over all restarts."""
+        self.trainer.train(resume_from_checkpoint=find_checkpoint(self.trainer.args))
+        return {"train_seconds": self.stopwatch.seconds, "train_steps": self.trainer.state.global_step}
+
+    def test(self, model: Any = None) -> dict[str, float]:
+        """Scores of the test set, named `test_*`.
+
+        Args:
+            model: to be tested instead of the trained one, from now on.
+        """
+        if model is not None:
+            self.trainer.model = self.trainer.model_wrapped = model.to(self.trainer.args.device)
+        pairs, valid = list(open_split(self.data, "test")), list(self.references)
+        self.references[:] = [target for _, target in pairs]
+        options: dict[str, Any] = {"metric_key_prefix": "test", "num_beams": self.data.test_beams}
+        metrics = self.trainer.predict(list(self.cut(pairs)), **options).metrics
+        self.references[:] = valid
+        return metrics
+
+    def write(self, results: dict[str, Any]) -> None:
+        """`results.json` in the output folder, with the command that made them."""
+        found = {"command": shlex.join(["python", *sys.argv]), **results}
+        path = Path(self.trainer.args.output_dir) / "results.json"
+        path.write_text(json.dumps(found, indent=2), encoding="utf-8")

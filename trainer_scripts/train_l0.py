@@ -1,0 +1,123 @@
+"""Prune attention heads of a translator by L0 gates (voita2019, section 6), and test what is left.
+
+Examples:
+    # the encoder's heads, as in section 6.2: the decoder stays as it is
+    python trainer_scripts/train_l0.py --model demo:en-de --output_dir runs/l0-encoder --train train.en train.de \
+        --test test.en test.de --gated_attentions encoder --freeze decoder --penalty 0.01 --learning_rate 1e-4 \
+        --tokens_per_batch 4096 --max_steps 3000 --save_steps 500 --save_total_limit 2
+
+    # heads of all kinds, as in section 6.3
+    python trainer_scripts/train_l0.py --model demo:en-de --output_dir runs/l0-all --train train.en train.de \
+        --test test.en test.de --gated_attentions all --penalty 0.01 --learning_rate 1e-4 --max_steps 3000
+
+    accelerate launch --num_processes 2 trainer_scripts/train_l0.py ...   (the same arguments)
+
+    # the same sparse model from scratch (table 2, right column)
+    python trainer_scripts/train_translation.py --heads runs/l0-all/pruned ...
+
+Starts from any plain, gated or pruned Marian, BART, mBART, M2M100/NLLB or T5 checkpoint. Data are given as for
+`train_translation.py`. The same command run again goes on from the last checkpoint in --output_dir. At the end there
+are `gated/` and `pruned/`, which `from_pretrained` loads, `gates.csv` with every gate over time, and `results.json`
+with heads, parameters and scores of the translator before, with gates of 0 and 1, and pruned.
+"""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.training.run import DataArguments, Run, check_data
+
+
+@dataclass
+class ModelArguments:
+    """The translator to prune."""
+
+    model: str = field(default="demo:en-de", metadata={"help": "Checkpoint (folder, Hub id or demo:en-de)."})
+    gate_init: float = field(
+        default=3.0, metadata={"help": "First log_alpha of new gates; 3 is open, gates nearer to 0 act sooner."}
+    )
+    max_length: int = field(
+        default=128, metadata={"help": "Most tokens of a side; longer training pairs are dropped, test pairs cut."}
+    )
+
+
+def make_parser() -> Any:
+    from transformers import HfArgumentParser
+
+    from hf_nmt_interp.training.l0 import L0Config
+
+    kinds: Any = (ModelArguments, DataArguments, L0Config)
+    return HfArgumentParser(kinds)
+
+
+def describe(model: Any) -> dict[str, Any]:
+    """Heads of encoder self-, decoder self- and cross-attention at test time, and the parameters of the model."""
+    kept = {kind: [len(heads) for heads in layers] for kind, layers in model.kept_heads().items()}
+    heads = "/".join(str(sum(layers)) for layers in kept.values())
+    return {"heads": heads, "heads_by_layer": kept, "parameters": model.num_parameters()}
+
+
+def print_table(results: dict[str, dict[str, Any]]) -> None:
+    """Heads, parameters and scores of each model."""
+    from rich.console import Console
+
+    from hf_nmt_interp.report.terminal import table
+
+    def score(found: dict[str, Any], name: str) -> str:
+        return f"{found[name]:.2f}" if name in found else ""
+
+    rows = [
+        {
+            "model": name,
+            "heads e/d/d-e": found["heads"],
+            "parameters": f"{found['parameters']:,}",
+            "BLEU": score(found, "test_bleu"),
+            "chrF": score(found, "test_chrf"),
+        }
+        for name, found in results.items()
+    ]
+    Console().print(table(rows))
+
+
+def main() -> None:
+    from hf_nmt_interp.training.launch import start_missing_processes
+
+    start_missing_processes()
+    arguments: tuple[Any, ...] = make_parser().parse_args_into_dataclasses()
+    model_args, data, config = arguments
+
+    from transformers import AutoTokenizer, set_seed
+
+    from hf_nmt_interp.models.demo import find_model
+    from hf_nmt_interp.training.data import set_languages
+    from hf_nmt_interp.training.l0 import L0Trainer, load_gated
+
+    set_seed(config.seed)
+    check_data(data, config)
+    model = load_gated(model_args.model, config.gated_attentions, gate_init=model_args.gate_init)
+    tokenizer = AutoTokenizer.from_pretrained(find_model(model_args.model))
+    set_languages(model, tokenizer, *data.codes)
+    run = Run(L0Trainer, model, tokenizer, data, config, model_args.max_length)
+    results: dict[str, Any] = {"before": describe(model.prune()) | (run.test() if data.test else {})}
+    training = run.train()
+    pruned = model.prune()
+    for name, found in (("gated", model), ("pruned", pruned)):
+        results[name] = describe(found) | (run.test(found) if data.test else {})
+    if run.trainer.is_world_process_zero():
+        for name, found in (("gated", model), ("pruned", pruned)):
+            folder = Path(config.output_dir) / name
+            found.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+        run.write({**training, **results, "kept_heads": pruned.config.kept_heads})
+        print_table(results)
+    run.trainer.accelerator.end_training()
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except InputError as error:
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        sys.exit(2)
