@@ -77,6 +77,7 @@ class LRP(AttributionMethod):
                 decoder[b, steps, : walk.T] = walk.prefix
             total = source[b, : walk.T].sum(-1) + decoder[b, : walk.T].sum(-1)
             gap[b] = (1 - total).abs().max()
+        self._check_finite(gap)
         return Scores.from_inputs(source, decoder, label_log_probs(logits, batch.labels), conservation_gap=gap)
 
     def head_relevance(self, batches: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -105,11 +106,19 @@ class LRP(AttributionMethod):
                         for row, attention in zip(total[kind], layers, strict=True):
                             if attention.heads:
                                 heads = walk.heads[attention.core].double()  # [K, H]
-                                shares = (heads / heads.sum(-1, keepdim=True)).nan_to_num(0, 0, 0)
-                                row[attention.heads] += shares.sum(0)
+                                given = heads.sum(-1, keepdim=True)
+                                row[attention.heads] += (heads / given.masked_fill(given == 0, 1)).sum(0)
         if not count:
             raise InputError("batches: no batch was given; an iterator can be used up only once")
+        self._check_finite(torch.cat([rows.flatten() for rows in total.values()]))
         return {kind: rows / count for kind, rows in total.items()}
+
+    def _check_finite(self, values: Tensor) -> None:
+        if not torch.isfinite(values).all():
+            raise InputError(
+                f"rule: {self.rule} gave relevance too large for {self.model.dtype}; use rule='alpha_beta', a larger "
+                "epsilon or a float64 model"
+            )
 
     @torch.no_grad()
     def _walks(self, batch: Batch):

@@ -104,7 +104,7 @@ def parts(model: nn.Module) -> Parts:
             return _BUILDERS[base.__name__](model)
     raise InputError(
         f"model: {type(model).__name__} is not a family this library knows; it knows {', '.join(_BUILDERS)} and "
-        "their subclasses. CONTRIBUTING says how to add a family"
+        "their subclasses"
     )
 
 

@@ -109,6 +109,14 @@ def test_the_gap_is_reported_not_hidden():
     assert scores.conservation_gap[0] >= 0.5 * (1 - total).abs().max()
 
 
+def test_relevance_that_overflows_is_an_error():
+    model = tiny_model("t5", num_layers=6)
+    explainer, batch = LRP(model, rule="epsilon"), random_batch(model, [(5, 4)])
+    for explain in (lambda: explainer(**batch), lambda: explainer.head_relevance([batch])):
+        with pytest.raises(InputError, match=r"Epsilon\(epsilon=1e-06\) gave relevance too large for torch.float32"):
+            explain()
+
+
 # --------------------------------------------------------------------------------------------------------- the batches
 @every_family
 def test_prefix_is_causal_and_padding_is_exactly_zero(family):
