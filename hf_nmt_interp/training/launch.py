@@ -2,7 +2,6 @@
 
 import os
 import sys
-from pathlib import Path
 
 
 def without_gpu_but_distributed() -> bool:
@@ -39,7 +38,7 @@ def _asked_for() -> int:
 
     parent = psutil.Process().parent()
     command = parent.cmdline() if parent else []
-    launch = [i for i, part in enumerate(command) if Path(part).stem.endswith("launch")]  # also accelerate-launch
+    launch = [i for i, part in enumerate(command) if part.endswith(("launch", "launch.py"))]  # also accelerate-launch
     if not launch:
         return 1
     arguments, _ = launch_command_parser().parse_known_args(command[launch[0] + 1 :])

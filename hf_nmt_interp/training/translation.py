@@ -52,6 +52,7 @@ class TranslationConfig(Seq2SeqTrainingArguments):
 
     def __post_init__(self):
         self.use_cpu = self.use_cpu or without_gpu_but_distributed()
+        self.dataloader_pin_memory = self.dataloader_pin_memory and torch.accelerator.is_available()
         super().__post_init__()
         if self.tokens_per_batch < 1:
             raise InputError(f"tokens_per_batch: {self.tokens_per_batch} must be at least 1")
