@@ -109,7 +109,7 @@ def test_bad_arguments_are_named(translator_of):
     def call(*arguments, **settings):
         return hni.attribute(model, tokenizer, *arguments, **settings)
 
-    with pytest.raises(InputError, match="method: 'magic' is not one of lrp, .*attention"):
+    with pytest.raises(InputError, match=r"method: 'magic' is not one of lrp, .*attention"):
         call("A", method="magic")
     with pytest.raises(InputError, match="alhpa: method 'lrp' has no such setting; it has rule, alpha, beta"):
         call("A", alhpa=1)
