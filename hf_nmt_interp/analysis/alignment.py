@@ -1,5 +1,6 @@
 """Word alignment from attribution (ding2019, sections 4 and 5): soft scores of words, links, dispersion."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -158,6 +159,11 @@ def align_words(
 
     encoded = [encode_source(tokenizer, sources[n], punctuation) for n in full]
     if targets is None:
+        limit = getattr(model.get_encoder().config, "max_position_embeddings", None) or math.inf
+        if (longest := max((len(e.ids) for e in encoded), default=0)) > limit:
+            raise InputError(
+                f"sources: {longest} tokens are more than the model's {limit} positions; split the sentence"
+            )
         pairs = translate_ids(model, [e.ids for e in encoded], batch_size, **(generate or {}))
         target_sides = [words_of(tokenizer, pair.target_ids, True, punctuation) for pair in pairs]
         for n, pair in zip(full, pairs, strict=True):

@@ -93,6 +93,11 @@ class AttentionWeights(AttributionMethod):
         """Weights of the chosen layer and head."""
         inputs = batch.inputs()
         if self.shifted:
+            limit = getattr(self.model.get_decoder().config, "max_position_embeddings", None)
+            if limit is not None and batch.labels.shape[1] >= limit:
+                raise InputError(
+                    f"labels: {batch.labels.shape[1]} tokens; shifted weights need one of {limit} positions more"
+                )
             inputs["decoder_input_ids"] = all_labels_as_inputs(batch)
         needed = [m for a in (self.cross, self.own) for m in (a.core, a.query, a.key)]
         with Tape(needed) as tape:

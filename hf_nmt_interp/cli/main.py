@@ -15,6 +15,8 @@ VERBS = (
     "demo",
     "translate",
     "attribute",
+    "align",
+    "aer",
     "contributions",
     "faithfulness",
     "detached",

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from hf_nmt_interp.errors import InputError
 
@@ -16,22 +16,39 @@ Pair = tuple[str, str]
 
 def read_lines(path: str | Path) -> Iterator[str]:
     r"""Lines of a UTF-8 file, split on "\n" only and without it; a byte order mark is dropped."""
+    with open_lines(path) as file:
+        for line in try_lines(file, path):
+            if isinstance(line, InputError):
+                raise line
+            yield line
+
+
+def open_lines(path: str | Path) -> BinaryIO:
+    """The file, whose iterator gives raw lines."""
     try:
-        file = open(path, "rb")  # noqa: SIM115  (closed below)
+        return open(path, "rb")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
-    with file:
-        for number, raw in enumerate(file, 1):
-            try:
-                line = raw.removesuffix(b"\n").decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise InputError(
-                    f"{path}, line {number}: byte {error.start + 1} (0x{raw[error.start]:02x}) is not UTF-8; "
-                    "convert the file first"
-                ) from error
-            if "\0" in line:
-                raise InputError(f"{path}, line {number}: NUL character; is this a text file?")
-            yield line
+
+
+def try_lines(raw_lines: Iterable[bytes], path: str | Path, first: int = 1) -> Iterator[str | InputError]:
+    """Lines of text like `read_lines`; for a line that is not text, the error, so that reading can go on.
+
+    Args:
+        raw_lines: of a file opened in binary mode.
+        path: what an error message calls the file.
+        first: number of the first line.
+    """
+    for number, raw in enumerate(raw_lines, first):
+        try:
+            line = raw.removesuffix(b"\n").decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            yield InputError(
+                f"{path}, line {number}: byte {error.start + 1} (0x{raw[error.start]:02x}) is not UTF-8; "
+                "convert the file first"
+            )
+            continue
+        yield InputError(f"{path}, line {number}: NUL character; is this a text file?") if "\0" in line else line
 
 
 def read_pairs(*paths: str | Path, source: str = "source", target: str = "target") -> Iterator[Pair]:

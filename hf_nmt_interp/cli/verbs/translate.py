@@ -3,13 +3,18 @@
 The default format is plain text, one translation a line in the order of the input; an empty line stays empty. json is
 one object a line and tsv has a header, both with the fields source and translation.
 
+With --markup the sentences may have inline tags (`<b>...</b>`, `<br/>`) and placeholders (`{0}`, `%s`), which are
+taken out before the translation and put to the right target words by word alignment.
+
 Examples:
   hf-nmt-interp translate "The cat is sleeping on the sofa."
   hf-nmt-interp translate --model demo:en-de --beams 8 --format json "Where is the station?" "I like tea."
+  hf-nmt-interp translate --markup --align attention "I <b>really</b> like <a href='#'>green tea</a>."
 """
 
 import argparse
 from collections.abc import Iterator
+from typing import Any
 
 from hf_nmt_interp.cli.arguments import (
     FORMATS,
@@ -22,6 +27,7 @@ from hf_nmt_interp.cli.arguments import (
     read_sentences,
 )
 from hf_nmt_interp.cli.output import Row, in_chunks, open_output, write_rows
+from hf_nmt_interp.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_decoding(parser, batch_size=32)
     add_output(parser, ("text", *FORMATS))
+    group = parser.add_argument_group("mark-up")
+    group.add_argument("--markup", action="store_true", help="carry inline tags and placeholders over")
+    group.add_argument("--align", default="saliency", metavar="METHOD", help="that aligns (default: %(default)s)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -48,6 +57,9 @@ def _rows(args: argparse.Namespace, sentences: list[str]) -> Iterator[Row]:
     from hf_nmt_interp.cli.loading import check_lengths, load
 
     model, tokenizer = load(args.model, args.device, args.source_lang, args.target_lang)
+    if args.markup:
+        yield from _marked_up(args, sentences, model, tokenizer)
+        return
     check_lengths(model, tokenizer, sentences)
     from hf_nmt_interp.attribution.api import translate_ids
 
@@ -59,3 +71,20 @@ def _rows(args: argparse.Namespace, sentences: list[str]) -> Iterator[Row]:
         for sentence in chunk:
             target = next(translations).target_ids if sentence.strip() else []
             yield {"source": sentence, "translation": tokenizer.decode(target, skip_special_tokens=True)}
+
+
+def _marked_up(args: argparse.Namespace, sentences: list[str], model: Any, tokenizer: Any) -> Iterator[Row]:
+    from hf_nmt_interp.analysis.markup import strip_markup, transfer_markup
+    from hf_nmt_interp.cli.loading import check_lengths
+
+    for number, sentence in enumerate(sentences, 1):  # what is wrong is said before the work
+        try:
+            strip_markup(sentence)
+        except InputError as error:
+            raise InputError(f"sentence {number}: {error}") from error
+    check_lengths(model, tokenizer, [strip_markup(sentence) for sentence in sentences])
+    options = {"method": args.align, "batch_size": args.batch_size, "generate": generate_options(args)}
+    streams = args.output is None and chosen_format(args) in ("text", "json", "tsv")
+    for chunk in in_chunks(sentences, 4 * args.batch_size, "Translating", streams):
+        for sentence, translation in zip(chunk, transfer_markup(chunk, model, tokenizer, **options), strict=True):
+            yield {"source": sentence, "translation": translation}

@@ -1,0 +1,81 @@
+"""Line-parallel files of any size: windows of lines in, lines out, and going on where a run was cut off."""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import islice, zip_longest
+from typing import BinaryIO
+
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.corpus import open_lines, try_lines
+
+Line = tuple[str, ...] | InputError  # the same line of all files, or what is wrong with it
+
+
+def read_windows(paths: Sequence[str], size: int, skip: int = 0) -> Iterator[list[Line]]:
+    """Windows of the same lines of several files; `-` is stdin.
+
+    A line that cannot be read is given as an error, and so are the lines that shorter files do not have.
+
+    Args:
+        paths: the files.
+        size: lines of a window.
+        skip: lines at the beginning to pass over.
+    """
+    with ExitStack() as stack:
+        files = [sys.stdin.buffer if path == "-" else stack.enter_context(open_lines(path)) for path in paths]
+        skipped = [sum(1 for _ in islice(file, skip)) for file in files]
+        if max(skipped) < skip:
+            raise InputError(f"--resume: the output has {skip} lines, {paths[0]} only {skipped[0]}; is it another's?")
+        names = ["stdin" if path == "-" else path for path in paths]
+        columns = [try_lines(file, name, skip + 1) for file, name in zip(files, names, strict=True)]
+        lines = (_line(parts, names, number) for number, parts in enumerate(zip_longest(*columns), skip + 1))
+        while window := list(islice(lines, size)):
+            yield window
+
+
+def _line(parts: Sequence[str | InputError | None], names: Sequence[str], number: int) -> Line:
+    texts = [part for part in parts if isinstance(part, str)]
+    if len(texts) == len(parts):
+        return tuple(texts)
+    for part, name in zip(parts, names, strict=True):
+        if part is None:
+            return MissingLine(f"{name}, line {number}: missing; the files must have the same number of lines")
+    return next(part for part in parts if isinstance(part, InputError))
+
+
+class MissingLine(InputError):
+    """A file has fewer lines than another."""
+
+
+def complete_lines(paths: Sequence[str]) -> int:
+    """How many lines all files have, ended by a line break; what goes beyond is cut off."""
+    existing = [path for path in paths if os.path.exists(path)]
+    if len(existing) < len(paths):
+        return 0
+    count = min(_count(path) for path in paths)
+    for path in paths:
+        with open(path, "rb+") as file:
+            size = sum(len(line) for line in islice(file, count))
+            file.truncate(size)
+    return count
+
+
+def _count(path: str) -> int:
+    with open_lines(path) as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+
+
+@contextmanager
+def append_to(path: str | None, keep: bool) -> Iterator[BinaryIO]:
+    """Stdout for None; else the file, emptied first unless `keep`."""
+    if path is None:
+        yield sys.stdout.buffer
+        return
+    try:
+        file = open(path, "ab" if keep else "wb")  # noqa: SIM115  (closed below)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    with file:
+        yield file

@@ -1,0 +1,163 @@
+"""Align the words of sentence pairs, or of sentences and the model's own translations of them.
+
+Files have one sentence a line, UTF-8; words are what stands between spaces, counted from 0. With two files the model
+is led through the given translations; with one it translates (--translations keeps what it wrote). Each line gives
+one line of links `source-target`, whatever it is: an empty line for a line without words, and for one that cannot be
+aligned, with a message on stderr. Memory does not grow with the files; a run that was cut off goes on with --resume.
+
+Examples:
+  hf-nmt-interp align --method shifted_attention train.en train.de --output train.links
+  hf-nmt-interp align --method attention --set layer=0 --translations hypotheses.de train.en
+  hf-nmt-interp align --method attention --format json train.en train.de
+  hf-nmt-interp align --method attention --extraction mutual train.en train.de
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from hf_nmt_interp.cli.arguments import add_decoding, add_model, generate_options
+from hf_nmt_interp.cli.streaming import Line, MissingLine, append_to, complete_lines, read_windows
+from hf_nmt_interp.cli.verbs.attribute import parse_settings
+from hf_nmt_interp.errors import InputError
+
+if TYPE_CHECKING:
+    from hf_nmt_interp.analysis.alignment import WordAlignment
+
+_WORD = re.compile(r"[^ \t\r\v\f]+")  # other spaces, like U+00A0, may be part of a word
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Files, method, models, decoding and output."""
+    parser.add_argument("source", metavar="SOURCE", help="file of sentences, - for stdin")
+    parser.add_argument(
+        "target", metavar="TARGET", nargs="?", help="file of their translations (default: the model's)"
+    )
+    group = parser.add_argument_group("alignment")
+    group.add_argument("--method", default="saliency", metavar="NAME", help="as for attribute (default: %(default)s)")
+    group.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the method; may be repeated"
+    )
+    group.add_argument("--extraction", default="argmax", metavar="NAME", help="argmax (default), threshold or mutual")
+    group.add_argument("--threshold", type=float, default=0.2, metavar="P", help="default: %(default)s")
+    group.add_argument("--reverse-model", metavar="NAME", help="translator of the other direction, to symmetrise with")
+    group.add_argument(
+        "--symmetrize",
+        metavar="NAME",
+        help="intersection, union, grow-diag, grow-diag-final (default with --reverse-model), grow-diag-final-and",
+    )
+    add_model(parser)
+    add_decoding(parser, batch_size=32)
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "--format", choices=("pharaoh", "json"), default="pharaoh", help="json: words and links (default: %(default)s)"
+    )
+    group.add_argument("--output", metavar="FILE", help="default: stdout")
+    group.add_argument("--translations", metavar="FILE", help="without TARGET: where the translations go")
+    group.add_argument("--resume", action="store_true", help="go on after the lines that --output has already")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Align window by window."""
+    if args.translations and args.target:
+        raise InputError("--translations: the translations are given in TARGET; leave one out")
+    if args.symmetrize and not args.reverse_model:
+        raise InputError("--symmetrize: needs the other direction; give --reverse-model")
+    if args.resume and not args.output:
+        raise InputError("--resume: needs --output")
+    outputs = [path for path in (args.output, args.translations) if path]
+    done = complete_lines(outputs) if args.resume else 0
+    paths = [path for path in (args.source, args.target) if path]
+    windows = read_windows(paths, 8 * args.batch_size, done)
+    first = next(windows, [])  # a file that is not there is noticed before the model loads
+    aligner, missing = _Aligner(args), None
+    with ExitStack() as stack:
+        links = stack.enter_context(append_to(args.output, args.resume))
+        texts = stack.enter_context(append_to(args.translations, args.resume)) if args.translations else None
+        for window in chain([first], windows):
+            for number, (line, found) in enumerate(zip(window, aligner.align(window), strict=True), done + 1):
+                if isinstance(found, MissingLine):
+                    missing = missing or found  # said once, at the end
+                elif isinstance(found, InputError):
+                    where = "" if line is found else f"{args.source}, line {number}: "
+                    print(f"hf-nmt-interp align: {where}{found}; wrote an empty line", file=sys.stderr)
+                links.write(_format(found, args.format).encode() + b"\n")
+                if texts:
+                    texts.write((b"" if isinstance(found, InputError) else found.target_text.encode()) + b"\n")
+            done += len(window)
+            for file in (texts, links):
+                if file:
+                    file.flush()
+    if missing:
+        raise InputError(f"{missing}; wrote empty lines for the rest")
+
+
+def _format(found: "WordAlignment | InputError", kind: str) -> str:
+    from hf_nmt_interp.text.pharaoh import format_links
+
+    links = set() if isinstance(found, InputError) else found.links
+    if kind == "pharaoh":
+        return format_links(links)
+    words = ([], []) if isinstance(found, InputError) else (found.source_words, found.target_words)
+    return json.dumps({"source": words[0], "target": words[1], "links": sorted(links)}, ensure_ascii=False)
+
+
+class _Aligner:
+    """Aligns lines by one translator, or by two and symmetrises."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        from hf_nmt_interp.analysis.alignment import align_words
+        from hf_nmt_interp.analysis.symmetrization import symmetrize
+        from hf_nmt_interp.cli.loading import load
+        from hf_nmt_interp.text.tokens import encode_target
+
+        self.heuristic = args.symmetrize or "grow-diag-final"
+        symmetrize(set(), set(), self.heuristic)  # a wrong name is refused before the work
+        self.settings: dict[str, Any] = parse_settings(args.method, args.set) | {
+            "method": args.method,
+            "extraction": args.extraction,
+            "threshold": args.threshold,
+            "batch_size": args.batch_size,
+        }
+        self.generate, codes = generate_options(args), (args.source_lang, args.target_lang)
+        self.forward = load(args.model, args.device, *codes)
+        self.backward = load(args.reverse_model, args.device, *codes[::-1]) if args.reverse_model else None
+        for translator in (self.forward, self.backward) if self.backward else (self.forward,):
+            align_words(*translator, [], [], **self.settings)  # likewise wrong settings
+            if args.target or self.backward:
+                encode_target(translator[1], "x")  # and missing languages
+
+    def align(self, lines: list[Line]) -> "Iterator[WordAlignment | InputError]":
+        """The alignment of each line, or what is wrong with it."""
+        readable = iter(self._try([line for line in lines if not isinstance(line, InputError)]))
+        return (line if isinstance(line, InputError) else next(readable) for line in lines)
+
+    def _try(self, lines: list[tuple[str, ...]]) -> "list[WordAlignment | InputError]":
+        """All lines at once; if one is refused, halves of them, down to that line."""
+        try:
+            return [*self._pairs(lines)]
+        except InputError as error:
+            half = len(lines) // 2
+            return [*self._try(lines[:half]), *self._try(lines[half:])] if half else [error]
+
+    def _pairs(self, lines: list[tuple[str, ...]]) -> "list[WordAlignment]":
+        from hf_nmt_interp.analysis.alignment import align_words
+        from hf_nmt_interp.analysis.symmetrization import flip, symmetrize
+
+        if not lines:
+            return []
+        texts = [[_WORD.findall(line) for line in side] for side in zip(*lines, strict=True)]
+        sources, targets = texts[0], texts[1] if len(texts) > 1 else None
+        found = align_words(*self.forward, sources, targets, generate=self.generate, **self.settings)
+        if self.backward is None:
+            return found
+        sides = [a.target_words for a in found], [a.source_words for a in found]
+        other = align_words(*self.backward, *sides, **self.settings)
+        links = ((a.links, flip(b.links)) for a, b in zip(found, other, strict=True))
+        return [replace(a, links=symmetrize(*pair, self.heuristic)) for a, pair in zip(found, links, strict=True)]

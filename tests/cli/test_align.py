@@ -1,0 +1,211 @@
+"""`align`, `aer` and `translate --markup`."""
+
+import io
+import json
+import sys
+
+import pytest
+
+import hf_nmt_interp as hni
+from hf_nmt_interp.cli.loading import load
+from hf_nmt_interp.cli.verbs import align as verb
+from hf_nmt_interp.text.pharaoh import format_links, read_links
+from tests.tiny_tokenizers import ENGLISH, GERMAN
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two line-parallel files."""
+    source, target = tmp_path / "in.en", tmp_path / "in.de"
+    source.write_text("".join(f"{line}\n" for line in ENGLISH), encoding="utf-8")
+    target.write_text("".join(f"{line}\n" for line in GERMAN), encoding="utf-8")
+    return source, target
+
+
+@pytest.fixture
+def align(run, model_folder):
+    """Run `align` by attention with the tiny model."""
+    return lambda *arguments: run("align", "--model", model_folder, "--method", "attention", *arguments)
+
+
+@pytest.fixture(scope="module")
+def tiny(model_folder):
+    return load(str(model_folder))
+
+
+def pharaoh(links) -> str:
+    return "".join(format_links(pairs) + "\n" for pairs in links)
+
+
+def test_force_and_free_equal_the_function(align, tiny, files, tmp_path) -> None:
+    expected = hni.align(*tiny, ENGLISH, GERMAN, method="attention", layer=0, extraction="mutual")
+    found = align(
+        *files, "--set", "layer=0", "--extraction", "mutual", "--batch-size", 1, "--output", tmp_path / "out"
+    )
+    assert found == (0, "", "")
+    assert (tmp_path / "out").read_text() == pharaoh(expected)
+    free = hni.align_words(*tiny, ENGLISH, method="attention", generate={"num_beams": 3})
+    code, out, err = align(files[0], "--beams", 3, "--translations", tmp_path / "hyp")
+    assert (code, err, out) == (0, "", pharaoh(a.links for a in free))
+    assert (tmp_path / "hyp").read_text("utf-8") == "".join(" ".join(a.target_words) + "\n" for a in free)
+
+
+def test_json_and_stdin(align, tiny, files, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(files[0].read_bytes())))
+    code, out, _ = align("-", files[1], "--format", "json")
+    assert code == 0
+    rows = [json.loads(line) for line in out.splitlines()]
+    links = hni.align(*tiny, ENGLISH, GERMAN, method="attention")
+    assert [row["source"] for row in rows] == [line.split() for line in ENGLISH]
+    assert [row["target"] for row in rows] == [line.split() for line in GERMAN]
+    assert [{(i, j) for i, j in row["links"]} for row in rows] == links
+
+
+def test_two_directions(align, tiny, files, model_folder) -> None:
+    pairs = ENGLISH[:4], GERMAN[:4]
+    for file, lines in zip(files, pairs, strict=True):
+        file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    forward = hni.align(*tiny, *pairs, method="attention")
+    backward = [{(i, j) for j, i in links} for links in hni.align(*tiny, *pairs[::-1], method="attention")]
+    for name in (None, "intersection", "union"):
+        chosen = ["--symmetrize", name] if name else []
+        code, out, _ = align(*files, "--reverse-model", model_folder, *chosen)
+        assert (code, out) == (0, pharaoh(hni.symmetrize(forward, backward, name or "grow-diag-final")))
+
+
+def test_a_line_for_each_line_whatever_it_is(align, tiny, tmp_path) -> None:
+    long = b"shells " * 70
+    lines = [
+        b"A dog.",
+        b"",
+        b" \t ",
+        b"gr\xfc\xdfe",
+        b"nul \0",
+        long,
+        b"no\xc2\xa0break here\r",
+        b"\xe2\x80\xa8 x",
+        b"last",
+    ]
+    source, target = tmp_path / "s", tmp_path / "t"
+    source.write_bytes(b"\n".join(lines))  # without a line break at the end
+    target.write_bytes(b"\n".join([b"Ein Hund ."] * len(lines)))
+    for size in (1, 32):
+        code, out, err = align(source, target, "--batch-size", size)
+        assert code == 0
+        rows = out.split("\n")[:-1]
+        assert len(rows) == len(lines)
+        assert [n for n, row in enumerate(rows) if not row] == [1, 2, 3, 4, 5]
+        messages = err.splitlines()
+        assert [message.split(":")[1].split("line ")[1] for message in messages] == ["4", "5", "6"]
+        assert "0xfc" in messages[0]
+        assert "positions" in messages[2]
+        assert all(message.endswith("; wrote an empty line") for message in messages)
+    words = ["no\xa0break", "here"], ["Ein", "Hund", "."]
+    assert rows[6] == format_links(hni.align(*tiny, [words[0]], [words[1]], method="attention")[0])
+    code, out, err = align(source, "--translations", tmp_path / "hyp")
+    assert (code, out.count("\n"), (tmp_path / "hyp").read_bytes().count(b"\n")) == (0, len(lines), len(lines))
+    assert err.count("wrote an empty line") == 3
+
+
+def test_files_of_different_length_are_aligned_and_refused(align, files, tmp_path) -> None:
+    short = tmp_path / "short"
+    short.write_text("".join(f"{line}\n" for line in GERMAN[:5]), encoding="utf-8")
+    code, out, err = align(files[0], short, "--batch-size", 1)
+    assert code == 2
+    assert [bool(row) for row in out.split("\n")] == [True] * 5 + [False] * 4
+    assert err == (
+        f"hf-nmt-interp align: error: {short}, line 6: missing; the files must have the same number of lines; "
+        "wrote empty lines for the rest\n"
+    )
+
+
+@pytest.mark.parametrize("kept", [0, 3, 8])
+def test_resume_goes_on_after_complete_lines(align, files, tmp_path, kept, monkeypatch) -> None:
+    whole, part, hyp = tmp_path / "whole", tmp_path / "part", tmp_path / "hyp"
+    free = files[0], "--batch-size", 1, "--translations", hyp
+    align(*free, "--output", whole)
+    lines, texts = whole.read_bytes(), hyp.read_bytes()
+    part.write_bytes(b"".join(lines.splitlines(True)[:kept]) + b"0-0 1")  # the last line is not complete
+    seen = []
+    before = verb._Aligner.align
+    monkeypatch.setattr(verb._Aligner, "align", lambda self, window: seen.extend(window) or before(self, window))
+    assert align(*free, "--output", part, "--resume") == (0, "", "")
+    assert (part.read_bytes(), hyp.read_bytes()) == (lines, texts)
+    assert len(seen) == len(ENGLISH) - kept
+
+
+def test_resume_without_an_output_begins_it_and_refuses_a_longer_one(align, files, tmp_path) -> None:
+    out = tmp_path / "out"
+    assert align(*files, "--output", out, "--resume").code == 0
+    assert len(read_links(out)) == len(ENGLISH)
+    out.write_text("0-0\n" * 20)
+    assert "--resume: the output has 20 lines" in align(*files, "--output", out, "--resume").err
+
+
+def test_memory_is_that_of_a_window(align, tmp_path, monkeypatch) -> None:
+    source, sizes = tmp_path / "many", []
+    source.write_text("\n" * 5000)
+    before = verb._Aligner.align
+    monkeypatch.setattr(verb._Aligner, "align", lambda self, window: sizes.append(len(window)) or before(self, window))
+    assert align(source, "--batch-size", 4).out == "\n" * 5000
+    assert max(sizes) == 32
+    assert sum(sizes) == 5000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--method", "magic"], "--method: 'magic' is not one of"),
+        (["--set", "layer=9"], "layer: 9 is out of range"),
+        (["--extraction", "best"], "extraction: 'best' is not one of argmax"),
+        (["--symmetrize", "union"], "--symmetrize: needs the other direction"),
+        (["--translations", "x"], "--translations: the translations are given in TARGET"),
+        (["--resume"], "--resume: needs --output"),
+    ],
+)
+def test_wrong_arguments_are_one_line(align, files, arguments, message) -> None:
+    code, out, err = align(*files, *arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+
+
+def test_missing_file(align, files, tmp_path) -> None:
+    assert align(files[0], tmp_path / "none").err.endswith(f"{tmp_path / 'none'}: No such file or directory\n")
+
+
+class TestAER:
+    @pytest.fixture
+    def gold(self, tmp_path):
+        (tmp_path / "gold").write_text("1-1 2p2\n1-1\n")
+        (tmp_path / "hyp").write_text("0-0 1-1\n1-1\n")
+        return tmp_path / "gold", tmp_path / "hyp"
+
+    def test_rates(self, run, gold) -> None:
+        code, out, _ = run("aer", *gold, "--gold-base", 1, "--format", "json")
+        rates = hni.alignment_error_rate([{(0, 0), (1, 1)}, {(1, 1)}], [{(0, 0)}, {(0, 0)}], [{(1, 1)}, set()])
+        row = json.loads(out)
+        assert code == 0
+        assert {name: row[name] for name in rates} == {name: pytest.approx(rate) for name, rate in rates.items()}
+        assert (row["sentences"], row["links"], row["sure"]) == (2, 3, 2)
+        assert "precision" in run("aer", *gold, "--gold-base", 1).out
+
+    def test_errors(self, run, gold, tmp_path) -> None:
+        (tmp_path / "short").write_text("0-0\n")
+        assert "1 lines, but" in run("aer", gold[0], tmp_path / "short").err
+        assert run("aer", gold[0], gold[1], "--base", 1).code == 2  # 0-0 where words count from 1
+
+
+def test_translate_with_markup(run, model_folder, tiny) -> None:
+    source = "Two <b>children</b> are <br/> looking for {0} shells."
+    code, out, err = run(
+        "translate", "--model", model_folder, "--markup", "--align", "attention", source, "", "A dog."
+    )
+    assert (code, err) == (0, "")
+    first, empty, plain, _ = out.split("\n")
+    assert empty == ""
+    assert all(first.count(item) == 1 for item in ("<b>", "</b>", "<br/>", "{0}"))
+    texts = hni.align_words(*tiny, [hni.strip_markup(source), "A dog."], method="attention")
+    assert [hni.strip_markup(first), plain] == [alignment.target_text for alignment in texts]
+    code, _, err = run("translate", "--model", model_folder, "--markup", "A dog.", "<b>A")
+    assert code == 2
+    assert "sentence 2: source: <b> is not closed" in err
