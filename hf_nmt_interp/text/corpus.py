@@ -122,6 +122,8 @@ def _load(name: str, config: str | None, split: str, streaming: bool) -> Iterabl
         if (Path(name) / "dataset_dict.json").exists():
             return datasets.load_from_disk(name)[split]
         if (Path(name) / "state.json").exists():
+            if split != "train":  # else training data would pass for validation data
+                raise ValueError("it was saved as one set without splits; ask for train, or save a DatasetDict")
             return datasets.load_from_disk(name)
         return datasets.load_dataset(name, config, split=split, streaming=streaming)
     except (KeyError, ValueError, OSError, datasets.exceptions.DatasetsError) as error:

@@ -1,5 +1,6 @@
 """The trainer: its loss, schedule, averaging, and that a stopped run goes on as if it had never been stopped."""
 
+import json
 from dataclasses import fields
 from functools import partial
 from random import Random
@@ -10,6 +11,7 @@ from transformers import TrainerCallback
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.training.batching import TokenBatches, pad_batch
+from hf_nmt_interp.training.callbacks import Stopwatch
 from hf_nmt_interp.training.checkpoints import average_checkpoints, list_checkpoints
 from hf_nmt_interp.training.data import Restartable
 from hf_nmt_interp.training.losses import label_smoothed_cross_entropy
@@ -202,3 +204,27 @@ def test_every_setting_has_a_help_text():
     for setting in fields(TranslationConfig):
         if setting.name in own:
             assert setting.metadata["help"].endswith("."), setting.name
+
+
+def test_training_time_adds_up_over_restarts(tmp_path):
+    options = {"save_strategy": "steps", "save_steps": 4}
+    first = Stopwatch()
+    make_trainer(tmp_path, callbacks=[first], max_steps=4, **options).train()
+    assert first.seconds > 0
+    kept = json.loads((tmp_path / "checkpoint-4" / "trainer_state.json").read_text())["stateful_callbacks"]
+    assert kept["Stopwatch"]["args"]["seconds"] == first.seconds
+    second = Stopwatch()
+    trainer = make_trainer(tmp_path, callbacks=[second, started := Started(second)], **options)
+    trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    assert started.seconds == first.seconds
+    assert second.seconds > first.seconds
+
+
+class Started(TrainerCallback):
+    """Reads a stopwatch at the start of training."""
+
+    def __init__(self, stopwatch):
+        self.stopwatch, self.seconds = stopwatch, None
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.seconds = self.stopwatch.seconds

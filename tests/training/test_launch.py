@@ -1,0 +1,87 @@
+"""Filling the launchers' gap on machines without a GPU; nothing happens anywhere else."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from hf_nmt_interp.training import launch
+
+
+class Replaced(Exception):
+    """Instead of `execv`, which does not return."""
+
+
+@pytest.fixture
+def lone(monkeypatch):
+    """The environment of the one process that `accelerate launch --num_processes 3` starts on a CPU."""
+
+    def execv(path, command):
+        raise Replaced(command)
+
+    monkeypatch.setattr(os, "execv", execv)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    monkeypatch.setattr(launch, "_asked_for", lambda: 3)
+    monkeypatch.setattr(sys, "argv", ["script.py", "--a", "b c"])
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
+    monkeypatch.delenv("RANK", raising=False)
+
+
+def test_a_lone_process_is_replaced_by_as_many_as_were_asked_for(lone, capsys):
+    with pytest.raises(Replaced) as replaced:
+        launch.start_missing_processes()
+    (command,) = replaced.value.args
+    assert command[:3] == [sys.executable, "-m", "torch.distributed.run"]
+    assert command[-5:] == ["--nproc_per_node", "3", "script.py", "--a", "b c"]
+    assert "starting 3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("why", ["gpu", "one", "launched", "plain"])
+def test_nothing_happens_elsewhere(lone, monkeypatch, why):
+    if why == "gpu":
+        monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    elif why == "one":
+        monkeypatch.setattr(launch, "_asked_for", lambda: 1)
+    elif why == "launched":
+        monkeypatch.setenv("RANK", "0")
+    else:
+        monkeypatch.delenv("MASTER_PORT")
+    launch.start_missing_processes()
+
+
+@pytest.mark.parametrize(
+    ("words", "number"),
+    [
+        (["accelerate", "launch", "--num_processes", "2", "train.py", "--num_processes", "5"], 2),
+        (["accelerate", "launch", "--cpu", "--num-processes=4", "train.py", "--lr", "1"], 4),
+        (["accelerate-launch", "--num_processes", "3", "launch.py"], 3),
+        (["-m", "accelerate.commands.launch", "--num_processes", "3", "train.py"], 3),
+        (["accelerate", "launch", "train.py"], 1),
+        (["-m", "torch.distributed.run", "train.py"], 1),
+    ],
+)
+def test_number_of_processes_is_read_from_the_launcher(monkeypatch, words, number):
+    class Parent:
+        def cmdline(self):
+            return ["python", *words]
+
+    monkeypatch.setattr("psutil.Process.parent", lambda self: Parent())
+    assert launch._asked_for() == number
+
+
+def test_importing_it_does_not_import_torch():
+    code = "import sys, hf_nmt_interp.training.launch; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_only_several_processes_without_a_gpu_need_the_cpu(monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert not launch.without_gpu_but_distributed()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert launch.without_gpu_but_distributed()
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    assert not launch.without_gpu_but_distributed()
