@@ -9,6 +9,7 @@ import numpy as np
 
 from hf_nmt_interp.analysis.contributions import entropy
 from hf_nmt_interp.attribution.api import Text, explain, make_method, translate_ids
+from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.translation import Translation
 from hf_nmt_interp.errors import InputError
@@ -132,6 +133,12 @@ class WordAlignment:
         return normalise(self.scores)
 
 
+def make_aligner(model: Any, method: str, **settings: Any) -> AttributionMethod:
+    """The method of that name, set to explain the target's own tokens: LRP explains the model's best ones else."""
+    own = {"logit": "label"} if method == "lrp" else {}
+    return make_method(model, method, **own | settings)
+
+
 def align_words(
     model: Any,
     tokenizer: Any,
@@ -149,7 +156,7 @@ def align_words(
 
     A pair with a side without words is not shown to the model and has no links; the translation of nothing is nothing.
     """
-    explainer = make_method(model, method, **settings)
+    explainer = make_aligner(model, method, **settings)
     extract_links(np.zeros((0, 0)), extraction, threshold)  # wrong settings are refused before the work
     if isinstance(targets, str) or (targets is not None and len(targets) != len(sources)):
         raise InputError(f"targets: {len(targets)} targets for {len(sources)} sources; one each is needed")
@@ -203,7 +210,7 @@ def align(
         sources: one sentence, or a list of sentences; each a string, whose words stand between whitespace, or a list
             of words, which are kept as they are (the segmentation of gold links).
         targets: its translation or a list of them, likewise; None lets the model translate.
-        method: name of an attribution method.
+        method: name of an attribution method; `lrp` explains the logit of the label here.
         settings: `batch_size`; `extraction` and `threshold`, see `extract_links`; `punctuation`, see `encode_source`;
             `generate`, arguments of `generate()`; all others are settings of the method.
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor, PreTrainedModel
 
-from hf_nmt_interp.analysis.alignment import WordAlignment, extract_links, normalise, word_scores
-from hf_nmt_interp.attribution.api import explain, make_method
+from hf_nmt_interp.analysis.alignment import WordAlignment, extract_links, make_aligner, normalise, word_scores
+from hf_nmt_interp.attribution.api import explain
 from hf_nmt_interp.attribution.attention import AttentionWeights
 from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.tape import Tape
@@ -73,7 +73,7 @@ def align_generation(
     Yields:
         An object whose `links` and `alignments` have one entry per returned sequence, equal to `align` of its ids.
     """
-    aligned = AlignedGeneration(make_method(model, method, **settings), tokenizer, callback)
+    aligned = AlignedGeneration(make_aligner(model, method, **settings), tokenizer, callback)
     with aligned.tape, record_generation(model, aligned):
         yield aligned
 
@@ -90,8 +90,11 @@ class AlignedGeneration(LogitsProcessor):
     ) -> None:
         self.alignments: list[WordAlignment] = []
         self._explainer, self._tokenizer, self._callback = explainer, tokenizer, callback
-        self._attention = explainer if isinstance(explainer, AttentionWeights) else None
-        self._shift = 1 + (self._attention is not None and self._attention.shifted)
+        # smoothed weights, for instance, need passes of their own
+        is_plain = type(explainer).explain is AttentionWeights.explain
+        self._attention = explainer if is_plain and isinstance(explainer, AttentionWeights) else None
+        # a token's scores depend on what was decoded before it, or also on itself
+        self._shift = 1 if self._attention and not self._attention.shifted else 2
         cross = self._attention and self._attention.cross
         self.tape = Tape([cross.core, cross.query, cross.key] if cross else [])
 
@@ -143,6 +146,7 @@ class AlignedGeneration(LogitsProcessor):
             scores = word_scores(np.stack([nothing if row is None else row for row in rows]), source, target)
             words = source.words, target.words, " ".join(target.words)
             self.alignments.append(WordAlignment(*words, scores, extract_links(scores)))
+        self._kept.clear()
 
     def _complete(self, pairs: list[Translation], sources: list[TokenWords], targets: list[TokenWords], ids) -> None:
         """Explain the sequences of which a token's scores are not known: other methods, a last token without EOS."""

@@ -75,9 +75,9 @@ def symmetrize(forward: Any, backward: Any, heuristic: str = "grow-diag-final") 
     """
     if heuristic not in HEURISTICS:
         raise InputError(f"heuristic: {heuristic!r} is not one of {', '.join(HEURISTICS)}")
-    if isinstance(forward, set | frozenset):
+    forward, backward = (links if isinstance(links, set | frozenset) else list(links) for links in (forward, backward))
+    if isinstance(forward, set | frozenset) or any(isinstance(link, tuple) for link in forward):
         return HEURISTICS[heuristic](set(forward), set(backward))
-    forward, backward = list(forward), list(backward)
     if len(forward) != len(backward):
         raise InputError(f"backward: {len(backward)} sentence pairs, but forward has {len(forward)}")
     return [HEURISTICS[heuristic](set(f), set(b)) for f, b in zip(forward, backward, strict=True)]

@@ -121,6 +121,14 @@ class TestAlign:
         assert links[3] == hni.align(model, tokenizer, ENGLISH[1], GERMAN[1], method="attention")
         assert hni.align_words(model, tokenizer, [blank], method="attention")[0].target_words == []
 
+    def test_saliency_is_the_default_and_lrp_explains_the_label(self, model, tokenizer):
+        pair = ENGLISH[:1], GERMAN[:1]
+        saliency = attribute(model, tokenizer, *pair, method="saliency", smoothgrad=2)[0]
+        assert hni.align(model, tokenizer, *pair, smoothgrad=2) == [extract_links(hni.soft_alignment(saliency))]
+        lrp = attribute(model, tokenizer, *pair, method="lrp", logit="label")[0]
+        found = hni.align_words(model, tokenizer, *pair, method="lrp")[0]
+        np.testing.assert_allclose(found.soft, hni.soft_alignment(lrp), atol=1e-6)
+
     def test_order_does_not_depend_on_batches(self, model, tokenizer):
         alone = [hni.align(model, tokenizer, *pair, method="attention") for pair in zip(ENGLISH, GERMAN, strict=True)]
         assert hni.align(model, tokenizer, ENGLISH, GERMAN, method="attention", batch_size=3) == alone
@@ -159,6 +167,7 @@ class TestSymmetrize:
         assert hni.symmetrize(forward, backward, "grow-diag-final-and") == final - {(5, 4)}
 
     def test_lists_and_errors(self):
+        assert hni.symmetrize([(0, 0), (1, 1)], [(0, 0)], "intersection") == {(0, 0)}
         assert hni.symmetrize([{(0, 0)}, set()], [{(0, 0)}, {(1, 1)}], "union") == [{(0, 0)}, {(1, 1)}]
         with pytest.raises(hni.InputError, match="backward: 1 sentence pairs, but forward has 2"):
             hni.symmetrize([set(), set()], [set()])

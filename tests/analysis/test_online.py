@@ -20,8 +20,10 @@ METHODS = {
     "attention": {"method": "attention", "layer": 0, "head": 1},
     "mean": {"method": "attention"},
     "shifted": {"method": "shifted_attention", "layer": 1},
+    "smoothed": {"method": "smoothed_attention", "smoothgrad": 2},
     "lrp": {"method": "lrp"},
 }
+STEP_BY_STEP = ("attention", "shifted_attention")
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +63,8 @@ def test_equals_the_offline_alignment_of_the_returned_sequences(model, tokenizer
     torch.manual_seed(0)
     with hni.explain_generation(model, tokenizer, **settings) as explained:
         assert torch.equal(model.generate(**inputs, **search), output)
-    results = offline(model, tokenizer, explained.translations, **settings)
+    own = {"logit": "label"} if settings["method"] == "lrp" else {}
+    results = offline(model, tokenizer, explained.translations, **settings, **own)
     assert len(aligned.links) == len(output)
     for n, (found, result) in enumerate(zip(aligned.alignments, results, strict=True)):
         scores = word_scores(result.source, result.source_side, result.target_side)
@@ -77,7 +80,7 @@ def test_equals_the_offline_alignment_of_the_returned_sequences(model, tokenizer
             assert (event.token, event.source) == (token, int(p.argmax()))
             assert event.word == result.source_side.words[event.source]
             assert event.score == pytest.approx(p.max(), abs=1e-5)
-    assert any(not event.final for event in events) == ("num_beams" in search and settings["method"] != "lrp")
+    assert any(not event.final for event in events) == ("num_beams" in search and settings["method"] in STEP_BY_STEP)
 
 
 def test_greedy_tokens_come_while_it_runs(model, tokenizer):

@@ -94,6 +94,8 @@ def run(args: argparse.Namespace) -> None:
             for file in (texts, links):
                 if file:
                     file.flush()
+            if args.output and sys.stderr.isatty():
+                print(f"\r{done:,} lines", end="", file=sys.stderr, flush=True)
     if missing:
         raise InputError(f"{missing}; wrote empty lines for the rest")
 
