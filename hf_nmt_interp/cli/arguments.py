@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hf_nmt_interp.errors import InputError
 
 FORMATS = ("table", "json", "tsv", "html")
-_SUFFIXES = {"json": "json", "jsonl": "json", "tsv": "tsv", "html": "html", "htm": "html"}
+_SUFFIXES = {"json": "json", "jsonl": "json", "tsv": "tsv", "csv": "csv", "html": "html", "htm": "html"}
 
 
 def positive(text: str) -> int:

@@ -20,6 +20,8 @@ VERBS = (
     "contributions",
     "faithfulness",
     "detached",
+    "heads",
+    "prune",
     "env",
 )  # modules of `cli.verbs`
 

@@ -33,6 +33,23 @@ class Sentence:
     tokens: list[str] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
 
+    def spans(self) -> list[tuple[int, int]]:
+        """Where each of the tokens stands in the text, as (start, end).
+
+        >>> Sentence(text="I don't.", tokens=["I", "do", "n't", "."]).spans()
+        [(0, 1), (2, 4), (4, 7), (7, 8)]
+        """
+        spans, end = [], 0
+        for token in self.tokens:
+            start = self.text.find(token, end)
+            if start < 0 or self.text[end:start].strip():
+                raise InputError(
+                    f"text: {self.text!r} has no {token!r} at {end}; text and tokens of a tree must agree"
+                )
+            end = start + len(token)
+            spans.append((start, end))
+        return spans
+
 
 def read_conllu(path: str | Path) -> Iterator[Sentence]:
     """Sentences of a CoNLL-U file; empty nodes (`5.1`) and enhanced dependencies are left out."""

@@ -59,7 +59,12 @@ class Encoded:
     token_words: TokenWords
 
 
-def encode_source(tokenizer: Any, text: str | Sequence[str], punctuation: Punctuation = "attached") -> Encoded:
+def encode_source(
+    tokenizer: Any,
+    text: str | Sequence[str],
+    punctuation: Punctuation = "attached",
+    spans: Sequence[Span] | None = None,
+) -> Encoded:
     """Encode a source sentence and say which subword belongs to which word.
 
     Args:
@@ -69,8 +74,9 @@ def encode_source(tokenizer: Any, text: str | Sequence[str], punctuation: Punctu
         punctuation: what a word of a sentence is. `attached`: what stands between whitespace, so that word indices
             agree with `text.split()`; `separate`: punctuation marks at the ends of such a word are words of their
             own where the tokenizer cuts them off.
+        spans: where the words stand in the sentence, (start, end) in ascending order, if neither is right.
     """
-    return _encode(tokenizer, text, False, punctuation)
+    return _encode(tokenizer, text, False, punctuation, spans)
 
 
 def encode_target(tokenizer: Any, text: str | Sequence[str], punctuation: Punctuation = "attached") -> Encoded:
@@ -109,7 +115,13 @@ def words_of(
     return _group(tokenizer, pieces, special, spans, text, _word_spans(text, spans, punctuation))
 
 
-def _encode(tokenizer: Any, text: str | Sequence[str], is_target: bool, punctuation: Punctuation) -> Encoded:
+def _encode(
+    tokenizer: Any,
+    text: str | Sequence[str],
+    is_target: bool,
+    punctuation: Punctuation,
+    given: Sequence[Span] | None = None,
+) -> Encoded:
     sentence, words = (text, []) if isinstance(text, str) else _join(text)
     try:
         sentence.encode()
@@ -122,7 +134,7 @@ def _encode(tokenizer: Any, text: str | Sequence[str], is_target: bool, punctuat
     if isinstance(text, str):
         for start, end in hidden:
             sentence = sentence[:start] + " " * (end - start) + sentence[end:]
-        words = _word_spans(sentence, spans, punctuation)
+        words = _word_spans(sentence, spans, punctuation) if given is None else list(given)
     elif words and words[0] in hidden:  # a language code before the words
         words = words[1:]
     return Encoded(ids, _group(tokenizer, pieces, special, spans, sentence, words))

@@ -1,0 +1,258 @@
+"""What each attention head does: its relevance, its confidence and its roles (voita2019, sections 4 and 5)."""
+
+import csv
+import io
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hf_nmt_interp.analysis.roles import COMMON, SCORES, HeadScore, Relation, Row, View, roles_of
+from hf_nmt_interp.attribution.api import batches_of, translate_ids
+from hf_nmt_interp.attribution.attention import attention_weights
+from hf_nmt_interp.attribution.base import evaluating, make_batch
+from hf_nmt_interp.attribution.lrp import LRP
+from hf_nmt_interp.attribution.tape import Tape
+from hf_nmt_interp.decoding.translation import Translation, collate
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.families import Attention, parts
+from hf_nmt_interp.text.conllu import Sentence
+from hf_nmt_interp.text.corpus import Pair
+from hf_nmt_interp.text.tokens import encode_source, encode_target, words_of
+
+KINDS = ("encoder", "decoder", "cross")
+Track = Callable[[Sequence, str], Iterable]  # as `rich.progress.track`
+
+
+@dataclass
+class HeadReport:
+    """One row for each head, with its scores and roles.
+
+    Attributes:
+        rows: kind ("encoder", "decoder", "cross"), layer, head, relevance (LRP; share of the layer's), confidence,
+            position and position_share, <relation>_to_head, <relation>_to_dependent and <relation>_baseline (encoder),
+            rarest and two_rarest, roles; None where there is no such score.
+        about: what was looked at.
+    """
+
+    rows: list[Row]
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def scores(self, name: str, kind: str = "encoder") -> np.ndarray:
+        """One score [layers, heads] of one kind of attention; NaN for heads that were pruned or have no such score."""
+        rows = [row for row in self.rows if row["kind"] == kind]
+        if not rows or name not in rows[0]:
+            known = [name for name in (rows or self.rows)[0] if name not in ("kind", "layer", "head", "roles")]
+            raise InputError(f"name: {name!r} of kind {kind!r} is not in the report; it has {', '.join(known)}")
+        shape = max(row["layer"] for row in rows) + 1, max(row["head"] for row in rows) + 1
+        found = np.full(shape, np.nan)
+        for row in rows:
+            found[row["layer"], row["head"]] = np.nan if row[name] is None else row[name]
+        return found
+
+    def to_json(self) -> str:
+        """Rows and what was looked at, as one object."""
+        return json.dumps({"about": self.about, "rows": self.rows}, indent=1, ensure_ascii=False, allow_nan=False)
+
+    def to_csv(self) -> str:
+        """One line a head; several roles are separated by `; `."""
+        file = io.StringIO()
+        writer = csv.DictWriter(file, list(self.rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(row | {"roles": "; ".join(row["roles"])} for row in self.rows)
+        return file.getvalue()
+
+    def save(self, path: str | Path) -> None:
+        """Write `.json`, which `load` reads, or `.csv`."""
+        write = {".json": self.to_json, ".csv": self.to_csv}.get(Path(path).suffix)
+        if write is None:
+            raise InputError(f"path: {str(path)!r} must end in .json or .csv")
+        Path(path).write_text(write(), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "HeadReport":
+        """Read what `save` wrote as JSON."""
+        return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
+
+
+def head_report(
+    model: Any,
+    tokenizer: Any,
+    sources: Sequence[str] | None = None,
+    targets: Sequence[str] | None = None,
+    trees: Sequence[Sentence] | None = None,
+    *,
+    corpus: Iterable[Pair] | None = None,
+    relevance_sentences: int | None = None,
+    lrp: dict[str, Any] | None = None,
+    batch_size: int = 16,
+    track: Track = lambda items, label: items,
+) -> HeadReport:
+    """Relevance, confidence, and positional, syntactic and rare-word scores and roles of every head.
+
+    Args:
+        model: any supported translator; heads that were pruned are not in the report.
+        tokenizer: its tokenizer.
+        sources: sentences; None takes the text of the trees.
+        targets: their translations; None lets the model translate.
+        trees: sentences of the source language with their dependencies, for the encoder's syntactic scores.
+        corpus: pairs of sentences that tell how frequent tokens are, best the training data; None counts in what is
+            looked at.
+        relevance_sentences: how many of the sentences relevance is taken from, the slowest part; None for all.
+        lrp: settings of `LRP`.
+        batch_size: sentences at a time.
+        track: wraps lists of batches to show progress, e.g. `rich.progress.track`.
+    """
+    trees = list(trees or ())
+    for tree in trees:
+        tree.spans()  # wrong ones are told before the work begins
+    if sources is None:
+        if not trees:
+            raise InputError("sources: give sentences, or trees whose text is taken")
+        sources = [tree.text for tree in trees]
+    if isinstance(sources, str) or not sources:
+        raise InputError(f"sources: a list of sentences is needed, got {sources!r}")
+    if targets is not None and (isinstance(targets, str) or len(targets) != len(sources)):
+        raise InputError(f"targets: one for each of the {len(sources)} sources is needed")
+    pairs = _encode(model, tokenizer, sources, targets, batch_size)
+    counts = _counts(tokenizer, corpus) if corpus is not None else _counts_of([pair.translation for pair in pairs])
+    common = {side: {i for i, _ in counted.most_common(COMMON)} for side, counted in counts.items()}
+    found: dict[tuple[str, int], list[HeadScore]] = defaultdict(lambda: [make() for make in SCORES.values()])
+
+    def show(views: Iterable[tuple[Attention, int, View]], level: str) -> None:
+        for attention, layer, view in views:
+            for score in found[attention.kind, layer]:
+                if score.level == level and view.weights.size:
+                    score.add(view)
+
+    for rows in track(list(batches_of([pair.translation.size for pair in pairs], batch_size)), "Attention"):
+        show(_token_views(model, [pairs[i] for i in rows], counts, common), "token")
+    for rows in track(list(batches_of([len(tree.tokens) for tree in trees], batch_size)), "Trees"):
+        show(_word_views(model, tokenizer, [trees[i] for i in rows]), "word")
+    explained = [pair.translation for pair in pairs][:relevance_sentences]
+    about = {"model": model.name_or_path, "sentences": len(pairs), "trees": len(trees), "relevance": len(explained)}
+    return HeadReport(_rows(model, found, _relevance(model, explained, lrp or {}, batch_size, track)), about)
+
+
+@dataclass(frozen=True)
+class _Encoded:
+    """A sentence pair and which of its tokens are special."""
+
+    translation: Translation
+    source_special: list[bool]
+    target_special: list[bool]
+
+
+def _encode(model: Any, tokenizer: Any, sources, targets, batch_size: int) -> list[_Encoded]:
+    encoded = [encode_source(tokenizer, text) for text in sources]
+    if targets is None:
+        translations = translate_ids(model, [e.ids for e in encoded], batch_size)
+        special = [words_of(tokenizer, t.target_ids, is_target=True).special for t in translations]
+    else:
+        goal = [encode_target(tokenizer, text) for text in targets]
+        translations = [Translation(s.ids, t.ids) for s, t in zip(encoded, goal, strict=True)]
+        special = [e.token_words.special for e in goal]
+    return [_Encoded(t, s.token_words.special, x) for t, s, x in zip(translations, encoded, special, strict=True)]
+
+
+def _counts_of(translations: Iterable[Translation]) -> dict[str, Counter[int]]:
+    counts: dict[str, Counter[int]] = {"source": Counter(), "target": Counter()}
+    for translation in translations:
+        counts["source"].update(translation.source_ids)
+        counts["target"].update(translation.target_ids)
+    return counts
+
+
+def _counts(tokenizer: Any, corpus: Iterable[Pair]) -> dict[str, Counter[int]]:
+    encoded = (tokenizer(source, text_target=target) for source, target in corpus)
+    return _counts_of(Translation(e["input_ids"], e["labels"]) for e in encoded)
+
+
+def _token_views(model: Any, pairs: list[_Encoded], counts, common) -> Iterator[tuple[Attention, int, View]]:
+    """Attention among the tokens of each pair, of each kind and layer."""
+    weights = _attention(model, [pair.translation for pair in pairs], KINDS)
+    for b, pair in enumerate(pairs):
+        start = pair.translation.start_id or 0
+        ids = {"source": pair.translation.source_ids, "target": [start, *pair.translation.target_ids[:-1]]}
+        source, target = (~np.array(special) for special in (pair.source_special, pair.target_special))
+        inputs = np.array([False, *target[:-1]])  # the decoder reads a start token, then the target but its last
+        for attention, layer, found in weights:
+            queries = {"encoder": source, "decoder": inputs, "cross": target}[attention.kind].nonzero()[0]
+            side = "target" if attention.kind == "decoder" else "source"
+            keys = (inputs if side == "target" else source).nonzero()[0]
+            tokens = [ids[side][i] for i in keys]
+            frequency = np.array([counts[side][i] for i in tokens])
+            frequent = np.array([i in common[side] for i in tokens], dtype=bool)
+            yield attention, layer, View(found[b][:, queries][:, :, keys], queries, keys, frequency, frequent)
+
+
+def _word_views(model: Any, tokenizer: Any, trees: list[Sentence]) -> Iterator[tuple[Attention, int, View]]:
+    """The encoder's attention among the words of each tree: mean over a word's queries, sum over its keys."""
+    encoded = [encode_source(tokenizer, tree.text, spans=tree.spans()) for tree in trees]
+    weights = _attention(model, [Translation(e.ids, [0]) for e in encoded], ["encoder"])
+    for b, (tree, e) in enumerate(zip(trees, encoded, strict=True)):
+        words = e.token_words.positions
+        belongs = np.zeros((len(words), len(e.ids)), dtype=np.float32)
+        for word, positions in enumerate(words):
+            belongs[word, positions] = 1
+        share = belongs / np.maximum(belongs.sum(-1, keepdims=True), 1)
+        relations = list(_relations(tree, words))
+        at = np.arange(len(words))
+        for attention, layer, found in weights:
+            own = found[b][:, : len(e.ids), : len(e.ids)]
+            yield attention, layer, View(share @ own @ belongs.T, at, at, relations=relations)
+
+
+def _relations(tree: Sentence, words: list[list[int]]) -> Iterator[Relation]:
+    """Dependencies between two written words that have subwords of their own."""
+    for child, (parent, name) in enumerate(zip(tree.heads, tree.deprels, strict=True)):
+        if parent is not None:
+            dependent, head = tree.token_ids[child], tree.token_ids[parent]
+            if dependent != head and words[dependent] and words[head]:
+                yield Relation(dependent, head, name)
+
+
+@torch.no_grad()
+def _attention(model: Any, translations: list[Translation], kinds) -> list[tuple[Attention, int, np.ndarray]]:
+    """Attention, its layer and its weights [B, H, Q, K], of the layers that have heads."""
+    batch = make_batch(model, **collate(translations, model.config.pad_token_id or 0, model.device))
+    taken = parts(model)
+    layers = [(a, layer) for kind in kinds for layer, a in enumerate(taken.attentions(kind)) if a.heads]
+    with evaluating(model), Tape([m for a, _ in layers for m in (a.core, a.query, a.key)]) as tape:
+        if tuple(kinds) == ("encoder",):
+            model.get_encoder()(input_ids=batch.input_ids, attention_mask=batch.attention_mask)
+        else:
+            model(**batch.inputs())
+    found = ((a, layer, attention_weights(tape, a, batch.attention_mask)) for a, layer in layers)
+    return [(a, layer, weights.float().cpu().numpy()) for a, layer, weights in found]
+
+
+def _relevance(model: Any, translations: list[Translation], lrp: dict, batch_size: int, track: Track):
+    """{kind: [L, H]}, empty if no sentence is to be explained."""
+    if not translations:
+        return {}
+    batches = list(batches_of([t.size for t in translations], batch_size))
+    pad = model.config.pad_token_id or 0
+    inputs = (collate([translations[i] for i in rows], pad, model.device) for rows in track(batches, "Relevance"))
+    return LRP(model, **lrp).head_relevance(inputs)
+
+
+def _rows(model: Any, found: dict[tuple[str, int], list[HeadScore]], relevance) -> list[Row]:
+    rows: list[Row] = []
+    for kind in KINDS:
+        for layer, attention in enumerate(parts(model).attentions(kind)):
+            if not attention.heads:
+                continue
+            columns = {name: values for score in found[kind, layer] for name, values in score.columns().items()}
+            for i, head in enumerate(attention.heads):
+                row: Row = {"kind": kind, "layer": layer, "head": head}
+                row["relevance"] = float(relevance[kind][layer, head]) if relevance else None
+                row |= {name: values[i] for name, values in columns.items()}
+                rows.append(row | {"roles": roles_of(row)})
+    names = list(dict.fromkeys(name for row in rows for name in row if name != "roles"))
+    return [{name: row.get(name) for name in [*names, "roles"]} for row in rows]

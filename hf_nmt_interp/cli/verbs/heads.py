@@ -1,0 +1,102 @@
+"""Tell what each attention head does: relevance, confidence, and positional, syntactic and rare-word roles.
+
+relev.         relevance: share of its layer's for the translation, by LRP
+conf.          confidence: mean over tokens of the largest attention weight
+position       most frequent relative position of that weight, and in how many of the tokens; a role from 90 %
+best relation  accuracy / that of the best fixed position, for nsubj, obj, amod and advmod; a role if 10 % higher
+rare           in how many sentences it looks at one of the two rarest tokens; a role above 50 %
+
+Sentences come as arguments or by --input; without them the text of the trees is taken. Syntactic scores need trees
+of the source language (--trees), gold or from any parser. table has a line for each head, in each layer the most
+relevant first; csv and json have all scores; --figure draws them, coloured by role.
+
+Examples:
+  hf-nmt-interp heads "The cat is sleeping on the sofa." "Where is the station?"
+  hf-nmt-interp heads --trees en_pud-ud-test.conllu --corpus train.en train.de --figure heads.png --output heads.csv
+"""
+
+import argparse
+from typing import Any
+
+from hf_nmt_interp.cli.arguments import (
+    add_model,
+    add_output,
+    add_sentences,
+    chosen_format,
+    positive,
+    read_file,
+    read_sentences,
+)
+from hf_nmt_interp.cli.output import open_output
+
+KINDS = ("encoder", "decoder", "cross")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Sentences, translations, trees, corpus, model, output and figure."""
+    add_sentences(parser)
+    parser.add_argument("--target-file", metavar="FILE", help="their translations (default: the model translates)")
+    parser.add_argument("--trees", metavar="FILE", help="CoNLL-U file with dependency trees of the source language")
+    parser.add_argument("--limit", type=positive, metavar="N", help="take only the first N sentences, and trees")
+    parser.add_argument(
+        "--relevance-sentences", type=int, metavar="N", help="relevance from N sentences only, which is the slow part"
+    )
+    parser.add_argument(
+        "--corpus",
+        nargs=2,
+        metavar=("SOURCE", "TARGET"),
+        help="parallel files that tell how frequent tokens are, best the training data (default: the sentences)",
+    )
+    add_model(parser)
+    parser.add_argument("--batch-size", type=positive, default=16, metavar="N", help="default: %(default)s")
+    add_output(parser, ("table", "json", "csv"))
+    parser.add_argument("--figure", metavar="FILE", help="draw the heads, e.g. to heads.png, .svg or .pdf")
+    parser.add_argument("--kind", choices=KINDS, default="encoder", help="attention that is drawn (default: encoder)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Look at the heads and write."""
+    from hf_nmt_interp.text.conllu import read_conllu
+    from hf_nmt_interp.text.corpus import read_pairs
+
+    trees = list(read_conllu(args.trees))[: args.limit] if args.trees else None
+    given = args.sentences or args.input or not trees
+    sources = read_sentences(args)[: args.limit] if given else None
+    targets = read_file(args.target_file)[: args.limit] if args.target_file else None
+
+    from hf_nmt_interp.cli.loading import load
+
+    model, tokenizer = load(args.model, args.device, args.source_lang, args.target_lang)
+    from hf_nmt_interp.analysis.heads import head_report
+    from hf_nmt_interp.report.heads import head_table, plot_heads
+
+    report = head_report(
+        model,
+        tokenizer,
+        sources,
+        targets,
+        trees,
+        corpus=read_pairs(*args.corpus) if args.corpus else None,
+        relevance_sentences=args.relevance_sentences,
+        batch_size=args.batch_size,
+        track=_track,
+    )
+    kind = chosen_format(args)
+    with open_output(args.output) as file:
+        if kind == "table":
+            from rich.console import Console
+
+            Console(file=file).print(head_table(report))
+        else:
+            file.write(report.to_json() + "\n" if kind == "json" else report.to_csv())
+    if args.figure:
+        plot_heads(report, args.figure, args.kind)
+
+
+def _track(items: Any, label: str) -> Any:
+    """A progress bar on stderr, if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    return track(items, label, console=console, transient=True, disable=not console.is_terminal)

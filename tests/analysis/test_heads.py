@@ -1,0 +1,248 @@
+"""Head scores on hand-made attention, and whole reports of tiny models."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from hf_nmt_interp.analysis import heads as heads_module
+from hf_nmt_interp.analysis.heads import HeadReport, head_report
+from hf_nmt_interp.analysis.roles import Confidence, Positional, RareWords, Relation, Syntactic, View, roles_of
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.gated import GatedMarianConfig, GatedMarianMTModel
+from hf_nmt_interp.report.heads import head_table, plot_gate_history, plot_heads
+from hf_nmt_interp.text.conllu import Sentence
+from tests.tiny_models import tiny_model
+from tests.tiny_tokenizers import ENGLISH, GERMAN
+
+SOURCES, TARGETS = ENGLISH[:3], GERMAN[:3]
+TREE = Sentence(
+    words=["A", "small", "dog", "sleeps", "under", "the", "kitchen", "table", "!"],
+    heads=[2, 2, 3, None, 7, 7, 7, 3, 3],
+    deprels=["det", "amod", "nsubj", "root", "case", "det", "compound", "obl", "punct"],
+    text="A small dog sleeps under the kitchen table!",
+    tokens=["A", "small", "dog", "sleeps", "under", "the", "kitchen", "table", "!"],
+    token_ids=list(range(9)),
+)
+
+
+def looks_at(*heads, rest=0.1):
+    """Attention [H, Q, K] of heads that give 0.9 of their weight to these keys, one for each query."""
+    size = max(max(keys) for keys in heads) + 1
+    size = max(size, len(heads[0]))
+    weights = np.full((len(heads), len(heads[0]), size), rest / (size - 1))
+    for head, keys in enumerate(heads):
+        weights[head, np.arange(len(keys)), keys] = 1 - rest
+    return weights
+
+
+def view(weights, **more):
+    return View(weights, np.arange(weights.shape[1]), np.arange(weights.shape[2]), **more)
+
+
+def test_confidence_is_the_mean_over_tokens_of_the_largest_weight():
+    score = Confidence()
+    score.add(view(np.array([[[0.5, 0.3], [0.1, 0.7]], [[0.0, 0.2], [0.2, 0.0]]])))  # what is missing went to EOS
+    score.add(view(np.array([[[0.9]], [[0.5]]])))
+    assert score.columns()["confidence"] == pytest.approx([(0.5 + 0.7 + 0.9) / 3, (0.2 + 0.2 + 0.5) / 3])
+
+
+def test_positional_head_looks_at_one_relative_position():
+    score = Positional()
+    previous, first, following = [0, *range(9)], [0] * 10, [*range(1, 10), 0]
+    score.add(view(looks_at(previous, first, following)))
+    columns = score.columns()
+    assert columns["position"][0] == -1
+    assert columns["position_share"] == pytest.approx([0.9, 0.1, 0.9])
+    rows = [{name: values[head] for name, values in columns.items()} for head in range(3)]
+    assert [roles_of(row) for row in rows] == [["positional: -1"], [], ["positional: +1"]]
+    score.add(view(looks_at([0, 0, 0], [0, 0, 0], [2, 2, 2])))  # 9 + 1 of 13 tokens
+    assert score.columns()["position_share"][0] == pytest.approx(10 / 13)
+
+
+def test_positions_count_in_the_sequence_with_its_special_tokens():
+    score = Positional()
+    # queries 1 and 2 (0 is a language code) look at keys 3 and 4
+    score.add(View(np.array([[[1.0, 0.0], [0.0, 1.0]]]), np.array([1, 2]), np.array([3, 4])))
+    assert score.columns() == {"position": [2], "position_share": [1.0]}
+
+
+def test_syntactic_head_beats_the_best_fixed_position_by_a_tenth():
+    score = Syntactic()
+    # four subjects: two right before their verb, one two words before, one after it
+    subjects = [Relation(0, 1, "nsubj"), Relation(1, 2, "nsubj"), Relation(3, 5, "nsubj"), Relation(7, 6, "nsubj")]
+    finds_all = [1, 2, 1, 5, 5, 3, 7, 6]  # both directions, but verb 2's subject only (1 -> 2 and 2 -> 1), 1 -> 0 not
+    always_next = [1, 2, 3, 4, 5, 6, 7, 7]
+    score.add(view(looks_at(finds_all, always_next), relations=[*subjects, Relation(0, 2, "nsubj:pass")]))
+    columns = score.columns()
+    assert columns["nsubj_baseline"] == [0.5, 0.5]
+    assert columns["nsubj_to_head"] == [1.0, 0.5]
+    assert columns["nsubj_to_dependent"] == [0.75, 0.25]
+    assert "obj_to_head" not in columns
+    rows = [{name: values[head] for name, values in columns.items()} for head in range(2)]
+    assert roles_of(rows[0]) == ["syntactic: nsubj_to_head", "syntactic: nsubj_to_dependent"]
+    assert roles_of(rows[1]) == []
+
+
+@pytest.mark.parametrize(("accuracy", "expected"), [(0.55, ["syntactic: obj_to_head"]), (0.549, [])])
+def test_ten_percent_are_relative_to_the_baseline(accuracy, expected):
+    row = {"obj_to_head": accuracy, "obj_to_dependent": 0.0, "obj_baseline": 0.5}
+    assert roles_of(row) == expected
+
+
+def test_rare_words_head_looks_at_the_rarest_tokens():
+    score = RareWords()
+    common = np.array([True, True, False, False])
+    counts = np.array([90, 80, 7, 3])
+    rare, second, often = [3, 3, 3, 0], [2, 2, 2, 2], [0, 0, 0, 3]
+    score.add(view(looks_at(rare, second, often), counts=counts, common=common))
+    score.add(view(looks_at([1, 1], [1, 1], [0, 0])[:, :, :2], counts=counts[:2], common=common[:2]))  # not counted
+    assert score.columns() == {"rarest": [1.0, 0.0, 0.0], "two_rarest": [1.0, 1.0, 0.0]}
+    assert roles_of({"rarest": 0.3, "two_rarest": 0.51}) == ["rare words"]
+    assert roles_of({"rarest": 0.3, "two_rarest": 0.5}) == []
+
+
+def test_words_attention_is_mean_over_queries_and_sum_over_keys(tokenizer_of, monkeypatch):
+    """Of a planted attention: its subwords' mean and sum, without EOS."""
+    tokenizer = tokenizer_of("marian")
+    model = tiny_model("marian", vocab_size=len(tokenizer))
+    rng = np.random.default_rng(0)
+    planted = rng.random((1, 2, 64, 64), dtype=np.float32)
+    kept = heads_module.parts(model).attentions("encoder")[0]
+    monkeypatch.setattr(heads_module, "_attention", lambda *args: [(kept, 0, planted)])
+    ((_, _, found),) = heads_module._word_views(model, tokenizer, [TREE])
+    words = heads_module.encode_source(tokenizer, TREE.text, spans=TREE.spans()).token_words.positions
+    assert [len(w) > 1 for w in words].count(True) > 2
+    for q, queries in enumerate(words):
+        for k, keys in enumerate(words):
+            expected = sum(planted[0, 1, i, j] for i in queries for j in keys) / len(queries)
+            assert found.weights[1, q, k] == pytest.approx(expected, rel=1e-5)
+    assert [r for r in found.relations if r.name == "nsubj"] == [(2, 3, "nsubj")]
+
+
+def test_planted_heads_get_their_roles(tokenizer_of, monkeypatch):
+    """Encoder head 0 looks at the token before, head 1 at EOS most and at the next token among the others."""
+    tokenizer = tokenizer_of("marian")
+    model = tiny_model("marian", vocab_size=len(tokenizer))
+
+    def planted(tape, attention, mask):
+        keys, queries = mask.shape[1], tape.output(attention.query).shape[1]
+        weights = torch.full((len(mask), 2, queries, keys if attention.kind != "decoder" else queries), 1e-3)
+        for b, length in enumerate(mask.sum(-1).tolist()):
+            for q in range(queries):
+                weights[b, 0, q, max(0, min(q, length) - 1)] = 0.8
+                weights[b, 1, q, min(q + 1, weights.shape[-1] - 1)] = 0.4
+                if attention.kind == "encoder":
+                    weights[b, 1, q, length - 1] = 0.6
+        return weights
+
+    monkeypatch.setattr(heads_module, "attention_weights", planted)
+    report = head_report(model, tokenizer, SOURCES[2:], TARGETS[2:], relevance_sentences=0)
+    first, second = (row for row in report.rows if row["kind"] == "encoder" and row["layer"] == 1)
+    assert (first["roles"], second["roles"]) == (["positional: -1"], ["positional: +1"])
+    assert first["confidence"] == pytest.approx(0.8, abs=0.01)
+    assert second["confidence"] == pytest.approx(0.4, abs=0.02)  # EOS does not count
+    assert first["relevance"] is None
+
+
+@pytest.fixture(scope="module")
+def report(tokenizer_of):
+    tokenizer = tokenizer_of("marian")
+    return head_report(
+        tiny_model("marian", vocab_size=len(tokenizer)), tokenizer, SOURCES, TARGETS, [TREE], batch_size=2
+    )
+
+
+def test_report_of_every_head(report):
+    assert [(r["kind"], r["layer"], r["head"]) for r in report.rows] == [
+        (kind, layer, head) for kind in ("encoder", "decoder", "cross") for layer in (0, 1) for head in (0, 1)
+    ]
+    assert report.scores("relevance", "cross").sum(-1) == pytest.approx([1, 1], abs=1e-4)
+    assert report.about == {"model": "", "sentences": 3, "trees": 1, "relevance": 3}
+    for row in report.rows:
+        assert 0 < row["confidence"] <= 1
+        assert 0 < row["position_share"] <= 1
+        assert (row["nsubj_baseline"] == 1) is (row["kind"] == "encoder")
+    with pytest.raises(InputError, match="name: 'speed' of kind 'encoder' is not in the report; it has relevance"):
+        report.scores("speed")
+
+
+def test_confidence_agrees_with_the_models_own_attention(tokenizer_of):
+    tokenizer = tokenizer_of("marian")
+    model = tiny_model("marian", vocab_size=len(tokenizer), attn_implementation="eager")
+    found = head_report(model, tokenizer, SOURCES[:1], TARGETS[:1], relevance_sentences=0)
+    batch = tokenizer(SOURCES[0], text_target=TARGETS[0], return_tensors="pt")
+    output = model(**batch, output_attentions=True)
+    for kind, attentions, own, keys in (
+        ("encoder", output.encoder_attentions, slice(None, -1), slice(None, -1)),  # without EOS
+        ("decoder", output.decoder_attentions, slice(1, None), slice(1, None)),  # without the start token
+        ("cross", output.cross_attentions, slice(None, -1), slice(None, -1)),
+    ):
+        expected = attentions[1][0, :, own, keys].amax(-1).mean(-1).tolist()
+        assert found.scores("confidence", kind)[1].tolist() == pytest.approx(expected, rel=1e-5)
+
+
+def test_export_and_pictures(report, tmp_path):
+    report.save(tmp_path / "heads.json")
+    assert HeadReport.load(tmp_path / "heads.json") == report
+    report.save(tmp_path / "heads.csv")
+    rows = list(csv.DictReader((tmp_path / "heads.csv").open()))
+    assert float(rows[1]["relevance"]) == report.rows[1]["relevance"]
+    with pytest.raises(InputError, match=r"heads.txt' must end in .json or .csv"):
+        report.save(tmp_path / "heads.txt")
+    assert len(head_table(report).rows) == 12
+    for kind in ("encoder", "cross"):
+        plot_heads(report, tmp_path / f"{kind}.png", kind)
+        assert (tmp_path / f"{kind}.png").stat().st_size > 5000
+    with pytest.raises(InputError, match="no heads of kind 'both'"):
+        plot_heads(report, tmp_path / "both.png", "both")
+    lines = "step,kind,layer,head,log_alpha,open\n0,encoder,0,0,3.0,0.97\n5,encoder,0,0,1.0,0.8\n"
+    (tmp_path / "gates.csv").write_text(lines)
+    plot_gate_history(tmp_path / "gates.csv", tmp_path / "gates.svg")
+    assert (tmp_path / "gates.svg").stat().st_size > 5000
+
+
+def test_pruned_model_keeps_its_heads_numbers(tokenizer_of):
+    tokenizer = tokenizer_of("marian")
+    plain = tiny_model("marian", vocab_size=len(tokenizer))
+    model = GatedMarianMTModel(GatedMarianConfig(**plain.config.to_dict()))
+    model.load_state_dict(plain.state_dict(), strict=False)
+    model.set_kept_heads({"encoder": [[1], []], "cross": [[0, 1], [0]]})
+    found = head_report(model.prune().eval(), tokenizer, trees=[TREE])
+    kept = [(r["kind"], r["layer"], r["head"]) for r in found.rows if r["kind"] != "decoder"]
+    assert kept == [("encoder", 0, 1), ("cross", 0, 0), ("cross", 0, 1), ("cross", 1, 0)]
+    assert found.rows[0]["relevance"] == pytest.approx(1)
+    json.loads(found.to_json())
+    assert found.to_csv().splitlines()[0].startswith("kind,layer,head,relevance,confidence")
+
+
+def test_corpus_tells_what_is_rare(tokenizer_of, monkeypatch):
+    tokenizer = tokenizer_of("marian")
+    model = tiny_model("marian", vocab_size=len(tokenizer))
+    monkeypatch.setattr(heads_module, "COMMON", 5)
+    counted = []
+    monkeypatch.setattr(RareWords, "add", lambda self, seen: counted.append(seen))
+    head_report(model, tokenizer, ["the the sun"], ["die Sonne"], corpus=[("the the", "die")], relevance_sentences=0)
+    encoder = counted[0]
+    piece = tokenizer("the")["input_ids"][0]
+    at = tokenizer("the the sun")["input_ids"].index(piece)
+    assert encoder.counts[at] == 2
+    assert encoder.common[at]
+    assert not encoder.common.all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "sources: give sentences, or trees whose text is taken"),
+        ({"sources": "A dog."}, "sources: a list of sentences is needed, got 'A dog.'"),
+        ({"sources": ["A dog."], "targets": []}, "targets: one for each of the 1 sources is needed"),
+        ({"trees": [Sentence(text="A dog.", tokens=["A", "cat"])]}, "text: 'A dog.' has no 'cat' at 1"),
+    ],
+)
+def test_wrong_arguments_are_named(tokenizer_of, options, message):
+    tokenizer = tokenizer_of("marian")
+    with pytest.raises(InputError, match=message):
+        head_report(tiny_model("marian", vocab_size=len(tokenizer)), tokenizer, **options, relevance_sentences=0)

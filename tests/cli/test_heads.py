@@ -1,0 +1,87 @@
+"""Verbs `heads` and `prune`."""
+
+import csv
+import io
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from hf_nmt_interp.analysis.heads import HeadReport
+from hf_nmt_interp.models.gated import GatedMarianMTModel
+
+ONE, TWO = "The old baker opens his shop.", "Where did you put the keys?"
+CONLLU = """# text = A small dog sleeps.
+1\tA\ta\tDET\t_\t_\t3\tdet\t_\t_
+2\tsmall\tsmall\tADJ\t_\t_\t3\tamod\t_\t_
+3\tdog\tdog\tNOUN\t_\t_\t4\tnsubj\t_\t_
+4\tsleeps\tsleep\tVERB\t_\t_\t0\troot\t_\tSpaceAfter=No
+5\t.\t.\tPUNCT\t_\t_\t4\tpunct\t_\t_
+
+"""
+
+
+@pytest.fixture(scope="module")
+def gated_folder(model_folder, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gated")
+    model = GatedMarianMTModel.from_pretrained(model_folder)
+    model.set_kept_heads({"encoder": [[1], []], "cross": [[0], [0, 1]]})
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model_folder).save_pretrained(folder)
+    return folder
+
+
+def test_heads_table(run, model_folder) -> None:
+    ran = run("heads", "--model", model_folder, ONE, TWO)
+    assert ran.code == 0, ran.err
+    assert ran.out.count("encoder") == ran.out.count("cross") == 4
+    assert all(name in ran.out for name in ("relev.", "conf.", "position", "best relation", "rare", "roles"))
+
+
+def test_heads_from_trees_to_csv_json_and_figure(run, model_folder, tmp_path) -> None:
+    (tmp_path / "trees.conllu").write_text(CONLLU)
+    corpus = []
+    for name, text in (("train.en", ONE), ("train.de", "Der Bäcker.")):
+        (tmp_path / name).write_text(text + "\n")
+        corpus.append(tmp_path / name)
+    options = ["--model", model_folder, "--trees", tmp_path / "trees.conllu", "--corpus", *corpus]
+    ran = run("heads", *options, "--output", tmp_path / "heads.csv", "--figure", tmp_path / "heads.png")
+    assert (ran.code, ran.out) == (0, ""), ran.err
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "heads.csv").read_text())))
+    assert len(rows) == 12
+    assert float(rows[0]["nsubj_baseline"]) == 1
+    assert (tmp_path / "heads.png").stat().st_size > 5000
+    ran = run("heads", *options, "--format", "json", "--relevance-sentences", "0")
+    assert json.loads(ran.out)["about"] == {"model": str(model_folder), "sentences": 1, "trees": 1, "relevance": 0}
+    (tmp_path / "heads.json").write_text(ran.out)
+    assert len(HeadReport.load(tmp_path / "heads.json").rows) == 12
+
+
+def test_heads_needs_sentences_or_trees(run, model_folder) -> None:
+    ran = run("heads", "--model", model_folder)
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "no sentences" in ran.err
+
+
+def test_prune_makes_a_smaller_model_that_translates_the_same(run, gated_folder, tmp_path) -> None:
+    ran = run("prune", "--model", gated_folder, "--output", tmp_path / "small")
+    assert ran.code == 0, ran.err
+    assert "4/4/4" in ran.out
+    assert "1/4/3" in ran.out
+    assert run("translate", "--model", tmp_path / "small", ONE) == run("translate", "--model", gated_folder, ONE)
+    small, gated = (AutoModelForSeq2SeqLM.from_pretrained(f) for f in (tmp_path / "small", gated_folder))
+    assert small.num_parameters() < gated.num_parameters()
+    ids = AutoTokenizer.from_pretrained(gated_folder)(ONE, text_target=TWO, return_tensors="pt")
+    torch.testing.assert_close(small(**ids).logits, gated(**ids).logits)
+
+
+def test_prune_refuses_what_it_cannot_do(run, gated_folder, model_folder, tmp_path) -> None:
+    for model, output, message in (
+        (model_folder, tmp_path / "new", "(MarianMTModel) has no gates; train_l0.py trains them"),
+        (gated_folder, gated_folder, "exists and is not empty; name a new folder"),
+    ):
+        ran = run("prune", "--model", model, "--output", output)
+        assert (ran.code, ran.err.count("\n")) == (2, 1)
+        assert message in ran.err
+    assert not (tmp_path / "new").exists()
