@@ -15,7 +15,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def forward(ctx, hidden, weight, bias, labels, smoothing):
         vocabulary = weight.shape[0]
         total = hidden.new_zeros(())
-        grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight)
+        grad_hidden = torch.empty_like(hidden)
+        grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None  # none of a frozen projection
         for start in range(0, len(hidden), _ROWS):
             cut = slice(start, start + _ROWS)
             x, gold = hidden[cut], labels[cut, None]
@@ -26,7 +27,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
             z.sub_(log_sum).exp_().sub_(smoothing / vocabulary)
             z.scatter_add_(-1, gold, torch.full_like(gold, smoothing - 1, dtype=z.dtype))
             torch.mm(z, weight, out=grad_hidden[cut])
-            grad_weight.addmm_(z.T, x)
+            if grad_weight is not None:
+                grad_weight.addmm_(z.T, x)
         ctx.save_for_backward(grad_hidden, grad_weight)
         return total
 
@@ -34,7 +36,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad):
         grad_hidden, grad_weight = ctx.saved_tensors
-        return grad_hidden * grad, grad_weight * grad, None, None, None
+        return grad_hidden * grad, None if grad_weight is None else grad_weight * grad, None, None, None
 
 
 def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:

@@ -83,6 +83,18 @@ def test_frozen_decoder_keeps_all_it_computes_with(tmp_path, sgd):
     assert {name for name in before if "encoder.layers" in name and "fc1" in name} <= changed
 
 
+@pytest.mark.parametrize("fused_loss", [True, False])
+def test_frozen_output_projection_gets_no_gradient(tmp_path, certain, fused_loss):
+    gradients = []
+    for settings in ({"freeze": "decoder", "fused_loss": fused_loss}, {"fused_loss": False}):
+        trainer = make_trainer(tmp_path, **settings)
+        model = trainer.model.train()
+        trainer.compute_loss(model, random_batch(model, [(5, 4), (3, 6)])).backward()
+        assert (model.lm_head.weight.grad is None) is ("freeze" in settings)
+        gradients.append(model.model.encoder.layers[0].fc1.weight.grad)
+    torch.testing.assert_close(*gradients, atol=1e-6, rtol=1e-4)
+
+
 def test_strong_penalty_closes_heads_and_logs_tell(tmp_path):
     settings = {"penalty": 1.0, "gate_learning_rate": 0.5, "gated_attentions": ["encoder"], "max_steps": 20}
     settings |= {"penalty_warmup_steps": 2}
