@@ -129,7 +129,9 @@ class AttributionResult:
         return render([self])
 
     def _repr_html_(self) -> str:
-        return self.to_html()
+        from hf_nmt_interp.report.html import frame
+
+        return frame([self])
 
     def __repr__(self) -> str:
         share = float(np.nanmean(self.source_contribution)) if len(self.start) else float("nan")

@@ -43,6 +43,9 @@ class TranslationConfig(Seq2SeqTrainingArguments):
     average_last: int = field(
         default=0, metadata={"help": "Average this many last checkpoints after training; 0 keeps the last weights."}
     )
+    use_cache: bool = field(
+        default=True, metadata={"help": "What the saved model says of its cache; training itself never uses it."}
+    )
     fused_loss: bool = field(
         default=True, metadata={"help": "Cross entropy without whole logits, where model and launcher allow it."}
     )
