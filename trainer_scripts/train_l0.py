@@ -4,18 +4,20 @@ Examples:
     # the encoder's heads, as in section 6.2: the decoder stays as it is
     python trainer_scripts/train_l0.py --model demo:en-de --output_dir runs/l0-encoder --train train.en train.de \
         --test test.en test.de --gated_attentions encoder --freeze decoder --penalty 0.01 --learning_rate 1e-4 \
-        --tokens_per_batch 4096 --max_steps 3000 --save_steps 500 --save_total_limit 2
+        --lr_scheduler_type constant --tokens_per_batch 4096 --max_steps 3000 --save_steps 500 --save_total_limit 2
 
     # heads of all kinds, as in section 6.3
     python trainer_scripts/train_l0.py --model demo:en-de --output_dir runs/l0-all --train train.en train.de \
-        --test test.en test.de --gated_attentions all --penalty 0.01 --learning_rate 1e-4 --max_steps 3000
+        --test test.en test.de --gated_attentions all --penalty 0.01 --learning_rate 1e-4 \
+        --lr_scheduler_type constant --max_steps 3000
 
     accelerate launch --num_processes 2 trainer_scripts/train_l0.py ...   (the same arguments)
 
     # the same sparse model from scratch (table 2, right column)
     python trainer_scripts/train_translation.py --heads runs/l0-all/pruned ...
 
-Starts from any plain, gated or pruned Marian, BART, mBART, M2M100/NLLB or T5 checkpoint. Data are given as for
+A gate moves by about --gate_learning_rate a step and must go from 3 below 0 to close a head: in few steps take a larger
+one. A larger --penalty closes more heads. Starts from any plain, gated or pruned Marian, BART, mBART, M2M100/NLLB or T5 checkpoint. Data are given as for
 `train_translation.py`. The same command run again goes on from the last checkpoint in --output_dir. At the end there
 are `gated/` and `pruned/`, which `from_pretrained` loads, `gates.csv` with every gate over time, and `results.json`
 with heads, parameters and scores of the translator before, with gates of 0 and 1, and pruned.
