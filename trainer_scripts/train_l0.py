@@ -16,11 +16,13 @@ Examples:
     # the same sparse model from scratch (table 2, right column)
     python trainer_scripts/train_translation.py --heads runs/l0-all/pruned ...
 
-A gate moves by about --gate_learning_rate a step and must go from 3 below 0 to close a head: in few steps take a larger
-one. A larger --penalty closes more heads. Starts from any plain, gated or pruned Marian, BART, mBART, M2M100/NLLB or T5 checkpoint. Data are given as for
+Starts from any plain, gated or pruned Marian, BART, mBART, M2M100/NLLB or T5 checkpoint. Data are given as for
 `train_translation.py`. The same command run again goes on from the last checkpoint in --output_dir. At the end there
 are `gated/` and `pruned/`, which `from_pretrained` loads, `gates.csv` with every gate over time, and `results.json`
 with heads, parameters and scores of the translator before, with gates of 0 and 1, and pruned.
+
+A larger --penalty closes more heads. A gate moves by about --gate_learning_rate a step, and has to get from 3 below 0
+to close its head: with few steps, take a larger rate.
 """
 
 import sys
