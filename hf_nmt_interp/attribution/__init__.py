@@ -7,9 +7,11 @@ from hf_nmt_interp.attribution.attention import AttentionWeights, ShiftedAttenti
 from hf_nmt_interp.attribution.base import AttributionMethod, Scores
 from hf_nmt_interp.attribution.lrp import LRP
 from hf_nmt_interp.attribution.result import AttributionResult
+from hf_nmt_interp.attribution.saliency import Saliency
+from hf_nmt_interp.attribution.smoothing import SmoothedAttention
 
 METHODS: dict[str, type[AttributionMethod]] = {
-    method.name: method for method in (LRP, AttentionWeights, ShiftedAttention)
+    method.name: method for method in (LRP, Saliency, AttentionWeights, SmoothedAttention, ShiftedAttention)
 }
 
 __all__ = [
@@ -18,6 +20,8 @@ __all__ = [
     "AttentionWeights",
     "AttributionMethod",
     "AttributionResult",
+    "Saliency",
     "Scores",
     "ShiftedAttention",
+    "SmoothedAttention",
 ]

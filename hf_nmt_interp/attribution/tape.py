@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-_REGISTERING = threading.Lock()  # torch numbers its hooks without one
+REGISTERING = threading.Lock()  # torch numbers its hooks without one
 
 
 class Tape:
@@ -34,12 +34,12 @@ class Tape:
                 kwargs, output = kwargs_and_output
                 self._kept[module] = (args[0] if args else next(iter(kwargs.values())), output)
 
-        with _REGISTERING:
+        with REGISTERING:
             self._handles = [module.register_forward_hook(keep, with_kwargs=True) for module in self._modules]
         return self
 
     def __exit__(self, *error) -> None:
-        with _REGISTERING:
+        with REGISTERING:
             for handle in self._handles:
                 handle.remove()
 
