@@ -47,10 +47,10 @@ def _line(row: Row) -> dict[str, Any]:
         _, name, direction = max(relations)
         best = f"{_short(f'{name}_{direction}')} {row[f'{name}_{direction}']:.0%}/{row[f'{name}_baseline']:.0%}"
     position = "" if row.get("position") is None else f"{row['position']:+d} {percent('position_share')}"
-    name = {"head": f"{row['kind']} {row['layer']}.{row['head']}"}
+    head = {"head": f"{row['kind']} {row['layer']}.{row['head']}"}
     scores = {"relev.": percent("relevance"), "conf.": percent("confidence"), "position": position}
     roles = "; ".join(map(_short, row["roles"]))
-    return {**name, **scores, "best relation": best, "rare": percent("two_rarest"), "roles": roles}
+    return {**head, **scores, "best relation": best, "rare": percent("two_rarest"), "roles": roles}
 
 
 def _short(text: str) -> str:
