@@ -1,0 +1,136 @@
+"""Saliency of all steps and both sides against Inseq's `input_x_gradient`, at base size, in one process.
+
+Inseq may live in an environment of its own, so that it does not decide the versions used here:
+
+    HF_NMT_INTERP_INSEQ_PYTHON=/path/to/that/python pytest -s -m benchmark tests/benchmarks/test_saliency_speed.py
+
+Times are seconds of processor time of one thread, the fastest of a few alternating runs, so that other work on the
+machine disturbs both sides little and alike. The model does not scale its embeddings: Inseq would scale those of the
+decoder twice.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SENTENCES, SOURCE, TARGET, COPIES = 16, 20, 23, 30
+
+
+def word_tokenizer():
+    """One word an id: w1, w2, ..."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {"<pad>": 0, "</s>": 1, "<unk>": 2} | {f"w{i}": i for i in range(3, 32_000)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="</s>", unk_token="<unk>", pad_token="<pad>", model_max_length=512
+    )
+
+
+def measure() -> dict:
+    """Fastest times of both sides, and their largest difference of values relative to the largest value."""
+    import inseq
+    import torch
+
+    from hf_nmt_interp.attribution import Saliency
+    from tests.benchmarks.test_lrp_speed import base_model
+
+    torch.set_num_threads(1)
+    model = base_model()
+    model.set_attn_implementation("eager")  # what Inseq chooses for the models that it loads
+    source, target = (torch.randint(3, 32_000, (SENTENCES, length)) for length in (SOURCE, TARGET))
+    source[:, -1] = target[:, -1] = model.config.eos_token_id
+    texts = [[" ".join(f"w{i}" for i in row[:-1]) for row in ids.tolist()] for ids in (source, target)]
+    other = inseq.load_model(model, "input_x_gradient", tokenizer=word_tokenizer())
+
+    def theirs(n, size):
+        return other.attribute(
+            texts[0][:n], texts[1][:n], attribute_target=True, batch_size=size, show_progress=False
+        ).sequence_attributions
+
+    def ours(n, smoothgrad=0):
+        return Saliency(model, score="probability", smoothgrad=smoothgrad)(source[:n], target[:n])
+
+    seconds: dict[str, float] = {}
+
+    def timed(name, run, *arguments):
+        start = time.process_time()
+        result = run(*arguments)
+        seconds[name] = min(seconds.get(name, float("inf")), time.process_time() - start)
+        return result
+
+    for _ in range(3):
+        (found,) = timed("Inseq, 1 sentence", theirs, 1, 1)
+        scores = timed("ours, 1 sentence", ours, 1)
+    for _ in range(2):
+        for size in (8, 16):
+            timed(f"Inseq, batches of {size}", theirs, SENTENCES, size)
+        timed("ours, 16 sentences", ours, SENTENCES)
+        timed("ours, 1 sentence", ours, 1)
+        timed("ours, SmoothGrad", ours, 1, COPIES)
+
+    decoder = torch.cat([scores.start[0, :, None], scores.prefix[0]], 1).T  # [T + 1, T]
+    pairs = [(found.source_attributions, scores.source[0].T), (found.target_attributions, decoder)]
+    pairs = [(theirs.sum(-1).nan_to_num(), own) for theirs, own in pairs]
+    difference = max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
+    return {"seconds": seconds, "difference": difference, "versions": [inseq.__version__, torch.__version__]}
+
+
+@pytest.mark.benchmark
+def test_faster_than_inseq():
+    python = os.environ.get("HF_NMT_INTERP_INSEQ_PYTHON", sys.executable)
+    if subprocess.run([python, "-c", "import inseq"], capture_output=True).returncode:
+        pytest.skip(f"{python} has no inseq; install inseq==0.7.1 or name another in HF_NMT_INTERP_INSEQ_PYTHON")
+    root = str(Path(__file__).parents[2])
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": root}
+    run = subprocess.run([python, __file__], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    result = json.loads(run.stdout.splitlines()[-1])
+    seconds = result["seconds"]
+    batch = min(value for name, value in seconds.items() if "batches" in name) / SENTENCES
+    rows = [
+        ("1 sentence, Inseq", seconds["Inseq, 1 sentence"], seconds["ours, 1 sentence"]),
+        ("16 sentences, Inseq's best batch", batch, seconds["ours, 16 sentences"] / SENTENCES),
+        (f"SmoothGrad, {COPIES} single passes", COPIES * seconds["ours, 1 sentence"], seconds["ours, SmoothGrad"]),
+    ]
+    print("\nInseq {}, torch {}, values differ by {:.0e}".format(*result["versions"], result["difference"]))
+    print(f"{'seconds a sentence, compared with':34} | they | ours | ratio")
+    for name, before, after in rows:
+        print(f"{name:34} | {before:4.2f} | {after:4.2f} | {before / after:5.2f}")
+    assert result["difference"] < 1e-3
+    assert rows[0][1] > 5 * rows[0][2]
+    assert rows[1][1] > 2 * rows[1][2]
+    assert rows[2][1] > rows[2][2]
+
+
+@pytest.mark.benchmark
+@pytest.mark.parametrize("way", ["by hand", "by autograd"])
+def test_memory_stays_within_the_budget(way):
+    """Peak memory of a process over what it took before, for 16 sentences of 60 tokens and a budget of 32 MiB."""
+    program = f"""if True:
+        import resource
+        from hf_nmt_interp.attribution import Saliency
+        from tests.tiny_models import random_batch, tiny_model
+        heads = {{"encoder_attention_heads": 4, "decoder_attention_heads": 4}}
+        model = tiny_model("marian", d_model=64, encoder_ffn_dim=256, decoder_ffn_dim=256, vocab_size=2000, **heads)
+        if {way == "by autograd"}:
+            model.register_forward_hook(lambda *_: None)
+        peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+        Saliency(model)(**random_batch(model, [(3, 3)]))
+        batch, before = random_batch(model, [(60, 60)] * 16), peak()
+        Saliency(model, max_memory=2**25)(**batch)
+        print(peak() - before)"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    print(f"\nsaliency {way}, budget 32 MiB: {float(done.stdout):.0f} MiB")
+    assert float(done.stdout) < 32
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure()))
