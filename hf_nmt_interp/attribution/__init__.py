@@ -7,11 +7,12 @@ from hf_nmt_interp.attribution.attention import AttentionWeights, ShiftedAttenti
 from hf_nmt_interp.attribution.base import AttributionMethod, Scores
 from hf_nmt_interp.attribution.lrp import LRP
 from hf_nmt_interp.attribution.result import AttributionResult
-from hf_nmt_interp.attribution.saliency import Saliency
+from hf_nmt_interp.attribution.saliency import Saliency, SmoothGrad
 from hf_nmt_interp.attribution.smoothing import SmoothedAttention
 
 METHODS: dict[str, type[AttributionMethod]] = {
-    method.name: method for method in (LRP, Saliency, AttentionWeights, SmoothedAttention, ShiftedAttention)
+    method.name: method
+    for method in (LRP, Saliency, SmoothGrad, AttentionWeights, SmoothedAttention, ShiftedAttention)
 }
 
 __all__ = [
@@ -23,5 +24,6 @@ __all__ = [
     "Saliency",
     "Scores",
     "ShiftedAttention",
+    "SmoothGrad",
     "SmoothedAttention",
 ]

@@ -139,3 +139,31 @@ class Saliency(AttributionMethod):
                 walk = chain.Walk(record, some, these)
                 to_source[some, these], to_decoder[some, these, : these.stop] = walk.scores(self.reduce)
         return to_source, to_decoder
+
+
+class SmoothGrad(Saliency):
+    """`Saliency` with SmoothGrad: the mean over 30 copies with noisy source embeddings.
+
+    Args:
+        model: any supported translator.
+        score: as in `Saliency`, like all that follows.
+        smoothgrad: number of noisy copies.
+        sigma: deviation of the noise.
+        average: over copies.
+        seed: of the noise.
+        max_memory: bytes to stay within, roughly.
+    """
+
+    name = "smoothgrad"
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        score: str = "log_probability",
+        smoothgrad: int = 30,
+        sigma: float = 0.15,
+        average: str = "normalised",
+        seed: int = 0,
+        max_memory: int = 2**30,
+    ) -> None:
+        super().__init__(model, score, smoothgrad, sigma, average, seed, max_memory=max_memory)

@@ -37,7 +37,7 @@ def translation_card(folder: str | Path, results: dict[str, Any], **about: Any) 
         "note": None,
     }
     try:
-        return template.render(results=results, **facts, **about)
+        return template.render(results=results, **(facts | about))
     except UndefinedError as error:
         raise InputError(f"about: {error}; translation_card needs it") from error
 
