@@ -17,7 +17,7 @@ def entropy(contributions: np.ndarray) -> np.ndarray:
     """
     mass = contributions.sum(-1, keepdims=True)
     p = np.divide(contributions, mass, out=np.full_like(contributions, np.nan), where=mass != 0)
-    return -np.where(p == 0, 0, p * np.log(np.where(p == 0, 1, p))).sum(-1)
+    return 0.0 - np.where(p == 0, 0, p * np.log(np.where(p == 0, 1, p))).sum(-1)
 
 
 def source_contribution(result: AttributionResult) -> np.ndarray:

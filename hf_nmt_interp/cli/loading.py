@@ -50,7 +50,7 @@ def _from_box(name: str) -> tuple[Any, Any]:
         raise InputError(f"--model: {name!r} is not in the box; it has {known}")
     from hf_nmt_interp.models.demo import load_demo
 
-    with _no_weights_bar():
+    with quiet():
         return load_demo(direction)
 
 
@@ -68,7 +68,7 @@ def _from_pretrained(name: str) -> tuple[Any, Any]:
     register_kinds()
     place = str(path) if path.exists() else name
     try:
-        with _no_weights_bar():
+        with quiet():
             model, info = AutoModelForSeq2SeqLM.from_pretrained(place, output_loading_info=True)
     except (OSError, ValueError, SafetensorError) as error:
         raise InputError(f"--model: {name!r} cannot be loaded: {_reason(error, path.exists())}") from error
@@ -133,8 +133,8 @@ def _status(text: str) -> Iterator[None]:
 
 
 @contextmanager
-def _no_weights_bar() -> Iterator[None]:
-    """No 'Loading weights' bar; the Hub's download bars stay."""
+def quiet() -> Iterator[None]:
+    """No bars for reading and writing weights; the Hub's download bars stay."""
     from transformers.utils import logging
 
     before = logging.set_tqdm_hook(lambda make, args, options: make(*args, **options | {"disable": True}))

@@ -32,6 +32,21 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def gated_folder(tmp_path_factory: pytest.TempPathFactory, model_folder: Path) -> Path:
+    """The same with gates, some of them closed."""
+    from transformers import AutoTokenizer
+
+    from hf_nmt_interp import GatedMarianMTModel
+
+    folder = tmp_path_factory.mktemp("tiny_gated")
+    gated = GatedMarianMTModel.from_pretrained(model_folder)
+    gated.set_kept_heads(gated.kept_heads() | {"encoder": [[0]] * gated.config.encoder_layers})
+    gated.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model_folder).save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
     """Run the command line with these arguments."""

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -27,9 +28,20 @@ def _start(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=300, **options)
 
 
+TREE = """# text = A dog sleeps.
+1\tA\ta\tDET\t_\t_\t2\tdet\t_\t_
+2\tdog\tdog\tNOUN\t_\t_\t3\tnsubj\t_\t_
+3\tsleeps\tsleep\tVERB\t_\t_\t0\troot\t_\tSpaceAfter=No
+4\t.\t.\tPUNCT\t_\t_\t3\tpunct\t_\t_
+
+"""
+
+
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(tmp_path, monkeypatch, gated_folder):
     """The working folder, with the files that examples read."""
+    shutil.copytree(gated_folder, tmp_path / "runs" / "l0" / "gated")
+    (tmp_path / "en_pud-ud-test.conllu").write_text(TREE, encoding="utf-8")
     files = {"train.en": "A dog.\nTwo shells.\n", "train.de": "Ein Hund.\nZwei Muscheln.\n"}
     files |= {"gold.txt": "0-0 1p1\n0-0\n", "gold1.txt": "1-1 2p2\n1-1\n", "links.txt": "0-0\n0-0 1-1\n"}
     for name, text in files.items():
@@ -44,7 +56,7 @@ def test_examples_of_the_help_run(example: str, run, model_folder, here) -> None
     program, verb, *rest = shlex.split(example)
     assert program == "hf-nmt-interp"
     if "--model" in rest:
-        rest[rest.index("--model") + 1] = str(model_folder)
+        rest = [str(model_folder) if word.startswith("demo:") else word for word in rest]
     elif verb not in ("env", "aer"):
         rest += ["--model", str(model_folder)]
     code, out, err = run(verb, *rest)

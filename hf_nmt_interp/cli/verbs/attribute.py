@@ -11,7 +11,7 @@ Indices count from 0.
 Examples:
   hf-nmt-interp attribute "The cat is sleeping on the sofa."
   hf-nmt-interp attribute --format json --tokens "I like tea." --target "Ich mag Tee."
-  hf-nmt-interp attribute --method lrp --set rule=epsilon --set logit=label --output report.html "I like tea."
+  hf-nmt-interp attribute --method lrp --set alpha=0.5 --set beta=0.5 --output report.html "I like tea."
   hf-nmt-interp attribute --method attention --set layer=1 --set head=0 --format tsv "I like tea."
   hf-nmt-interp attribute --list-methods
 """

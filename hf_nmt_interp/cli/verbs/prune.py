@@ -29,14 +29,15 @@ def run(args: argparse.Namespace) -> None:
 
     from rich.console import Console
 
-    from hf_nmt_interp.cli.loading import load
+    from hf_nmt_interp.cli.loading import load, quiet
     from hf_nmt_interp.report.terminal import table
 
     model, tokenizer = load(args.model, "cpu")
     if not getattr(model.config, "gated_attentions", None):
         raise InputError(f"--model: {args.model!r} ({type(model).__name__}) has no gates; train_l0.py trains them")
     pruned = model.prune()
-    pruned.save_pretrained(output)
+    with quiet():
+        pruned.save_pretrained(output)
     tokenizer.save_pretrained(output)
     before = {kind: [attention.kept_heads for attention in layers] for kind, layers in model.attentions().items()}
     rows = [_row("gated", model, before), _row("pruned", pruned, pruned.kept_heads())]
