@@ -127,7 +127,7 @@ class Rows:
 
     def pick(self, x: Tensor) -> Tensor:
         """Each row's token of activations [B, L, n]."""
-        return x.flatten(0, 1)[self.token]
+        return x.flatten(0, 1).index_select(0, self.token)
 
     def to_grid(self, rows: Tensor) -> Tensor:
         """[rows, n] -> [B, L, K, n], zero elsewhere."""
@@ -138,7 +138,7 @@ class Rows:
     def from_grid(self, grid: Tensor) -> Tensor:
         """[B, L, K, n] -> [rows, n]."""
         rows = grid.flatten(0, 2)
-        return rows if self.all else rows[self.at]
+        return rows if self.all else rows.index_select(0, self.at)
 
 
 @dataclass

@@ -15,10 +15,10 @@ from hf_nmt_interp.errors import InputError
 
 _CACHED_ROWS = 1024  # gradients carried back at a time; with more of them caches are too small
 
-SCORES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # of logits [B, T, V] and labels [B, T]
-    "log_probability": label_log_probs,
-    "probability": lambda logits, labels: label_log_probs(logits, labels).exp(),
-    "logit": lambda logits, labels: logits.gather(-1, labels.clamp(min=0)[..., None])[..., 0],
+SCORES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # of the labels' logits and log-probabilities [B, T]
+    "log_probability": lambda logit, log_probability: log_probability,
+    "probability": lambda logit, log_probability: log_probability.exp(),
+    "logit": lambda logit, log_probability: logit,
 }
 AGGREGATES: dict[str, chain.Reduce] = {  # of gradients and embeddings [..., d]
     "product": lambda gradient, embedding: (gradient * embedding).sum(-1),
@@ -112,12 +112,14 @@ class Saliency(AttributionMethod):
             context.enter_context(chain.embeddings(self.parts.decoder, input_of(None)))
             tape = context.enter_context(Tape(modules))
             logits = self.model(**batch.inputs()).logits
-            if not torch.isfinite(logits).all():
+            log_probs = label_log_probs(logits, batch.labels)
+            if not torch.isfinite(log_probs).all():
                 raise InputError("model: its logits are not finite; check the weights and the input")
+            logit = logits.gather(-1, batch.labels.clamp(min=0)[..., None])[..., 0]
+            scores = self.score(logit, log_probs).masked_fill(batch.labels == -100, 0)
             state = tape.output(modules[-1]) if by_hand else tape.input(modules[-1])
-            scores = self.score(logits, batch.labels).masked_fill(batch.labels == -100, 0)
             (gradient,) = torch.autograd.grad(scores.sum(), state, retain_graph=not by_hand)
-        log_probs = label_log_probs(logits.detach(), batch.labels)
+        log_probs = log_probs.detach()
         if by_hand:
             return *self._walk(chain.Record(self.parts, batch, tape, gradient, *clean)), log_probs
         lengths = batch.labels.shape[1] + batch.input_ids.shape[1]

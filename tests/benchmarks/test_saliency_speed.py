@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -81,18 +82,23 @@ def measure() -> dict:
     pairs = [(found.source_attributions, scores.source[0].T), (found.target_attributions, decoder)]
     pairs = [(theirs.sum(-1).nan_to_num(), own) for theirs, own in pairs]
     difference = max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
-    return {"seconds": seconds, "difference": difference, "versions": [inseq.__version__, torch.__version__]}
+    return {"seconds": seconds, "difference": difference, "versions": [version("inseq"), torch.__version__]}
 
 
-@pytest.mark.benchmark
-def test_faster_than_inseq():
+def run_with_inseq(program: str) -> dict:
+    """What a program prints as JSON in its last line, run by a Python that has Inseq."""
     python = os.environ.get("HF_NMT_INTERP_INSEQ_PYTHON", sys.executable)
     if subprocess.run([python, "-c", "import inseq"], capture_output=True).returncode:
         pytest.skip(f"{python} has no inseq; install inseq==0.7.1 or name another in HF_NMT_INTERP_INSEQ_PYTHON")
     root = str(Path(__file__).parents[2])
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": root}
-    run = subprocess.run([python, __file__], env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    result = json.loads(run.stdout.splitlines()[-1])
+    run = subprocess.run([python, program], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+@pytest.mark.benchmark
+def test_faster_than_inseq():
+    result = run_with_inseq(__file__)
     seconds = result["seconds"]
     batch = min(value for name, value in seconds.items() if "batches" in name) / SENTENCES
     rows = [
