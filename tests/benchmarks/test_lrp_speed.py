@@ -1,5 +1,9 @@
-"""LRP at base size: all steps at once against once per step, and memory of long sentences."""
+"""LRP at base size: against Inseq's gradients, all steps at once against once per step, memory of long sentences.
 
+How to name a Python that has Inseq: see test_saliency_speed.py.
+"""
+
+import json
 import subprocess
 import sys
 import time
@@ -78,3 +82,40 @@ def test_memory_of_a_hundred_tokens():
     print(f"\nLRP, 100 source and 100 target tokens: peak {peak:.2f} GiB ({before:.2f} before), gap {gap:.1e}")
     assert peak < 4e9 / 2**30
     assert gap <= 1e-4
+
+
+def measure() -> dict[str, float]:
+    """Fastest seconds of LRP and of Inseq's input_x_gradient for the same sentence, in alternating runs."""
+    import inseq
+
+    from tests.benchmarks.test_saliency_speed import word_tokenizer
+
+    torch.set_num_threads(1)
+    model, batch = base_model(), sentence(20, 23)
+    model.set_attn_implementation("eager")  # what Inseq chooses for the models that it loads
+    for ids in batch.values():
+        ids.clamp_(min=3)[:, -1] = model.config.eos_token_id
+    texts = [" ".join(f"w{i}" for i in ids[0, :-1].tolist()) for ids in batch.values()]
+    other, ours = inseq.load_model(model, "input_x_gradient", tokenizer=word_tokenizer()), LRP(model)
+    seconds = {"inseq": float("inf"), "lrp": float("inf")}
+    for _ in range(3):
+        theirs = fastest(lambda: other.attribute(*texts, attribute_target=True, show_progress=False), repeats=1)
+        seconds["inseq"] = min(seconds["inseq"], theirs)
+        seconds["lrp"] = min(seconds["lrp"], fastest(lambda: ours(**batch), repeats=1))
+    return seconds
+
+
+def test_against_inseq():
+    """LRP of all steps takes at most 0.6 times what Inseq takes for gradients of the same sentence."""
+    from tests.benchmarks.test_saliency_speed import run_with_inseq
+
+    seconds = run_with_inseq(__file__)
+    ratio = seconds["lrp"] / seconds["inseq"]
+    print(
+        f"\nLRP {seconds['lrp']:.2f} s, Inseq input_x_gradient {seconds['inseq']:.2f} s, one thread: ratio {ratio:.2f}"
+    )
+    assert ratio <= 0.6
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure()))
