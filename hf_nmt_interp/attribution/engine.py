@@ -13,7 +13,7 @@ from torch import Tensor
 from hf_nmt_interp.attribution.rules import Rule
 
 Steps = Callable[[int], tuple[int, int]]
-_CACHED = 2**18  # messages worked on at a time: 1 MB of float32, about a core's cache
+_CACHED = 2**18
 
 
 def rescale(passed: Tensor, came: Tensor) -> Tensor:
@@ -27,14 +27,18 @@ def rescale(passed: Tensor, came: Tensor) -> Tensor:
 
 
 def through_tokens(
-    rule: Rule, relevance: Tensor, messages: Callable[[slice, Tensor], Tensor], n: int, steps: Steps
+    rule: Rule,
+    relevance: Tensor,
+    messages: Callable[[slice], Callable[[slice, Tensor], Tensor]],
+    n: int,
+    steps: Steps,
 ) -> Tensor:
     """Relevance of the inputs of an operation that works on each token by itself.
 
     Args:
         rule: how relevance is divided.
         relevance: [L, K, m] of the operation's outputs.
-        messages: writes z [tokens, m, n] of some tokens into a buffer of that shape.
+        messages: for some of the m units, what writes z [tokens, units, n] of some tokens into a buffer.
         n: number of inputs of a token.
         steps: first and last explained step of a token.
 
@@ -42,20 +46,26 @@ def through_tokens(
         [L, K, n].
     """
     length, _, m = relevance.shape
-    size = max(1, _CACHED // (m * n))
+    units = min(m, max(1, _CACHED // n))
+    size = min(length, _CACHED // (units * n))
     result = relevance.new_zeros(*relevance.shape[:2], n)
-    buffer = relevance.new_empty(min(size, length), m, n)
-    for start in range(0, length, size):
-        tokens = slice(start, min(start + size, length))
-        first, last = steps(start)[0], steps(tokens.stop - 1)[1]
-        if first >= last:
-            continue
-        came = relevance[tokens, first:last]  # [tokens, k, m]
-        z = messages(tokens, buffer[: tokens.stop - start])
-        for weight, part in rule.split(z):
-            share = came * rule.inverse(part.sum(-1)).mul_(weight)[:, None]
-            result[tokens, first:last].baddbmm_(share, part)
+    buffer = relevance.new_empty(size, units, n)
+    pieces = []
+    for tokens in _slices(length, size):
+        first, last = steps(tokens.start)[0], steps(tokens.stop - 1)[1]
+        if first < last:
+            pieces.append((tokens, relevance[tokens, first:last], result[tokens, first:last]))
+    for rows in _slices(m, units):  # outside: these rows of the weights stay in the cache for all tokens
+        write = messages(rows)
+        for tokens, came, into in pieces:
+            z = buffer[: tokens.stop - tokens.start, : rows.stop - rows.start]
+            for weight, part in rule.split(write(tokens, z)):
+                into.baddbmm_(came[..., rows] * rule.inverse(part.sum(-1))[:, None], part, alpha=weight)
     return rescale(result, relevance)
+
+
+def _slices(length: int, size: int) -> list[slice]:
+    return [slice(start, min(start + size, length)) for start in range(0, length, size)]
 
 
 def through_linear(
@@ -63,10 +73,11 @@ def through_linear(
 ) -> Tensor:
     """Linear layer: z_ij = w_ji x_i + b_j / n, for x [L, n] and weight [m, n]."""
     n = x.shape[-1]
-    constant = x.new_zeros(1, 1) if bias is None else (bias / n)[:, None]
+    constant = (x.new_zeros(len(weight)) if bias is None else bias / n)[:, None]
 
-    def messages(tokens: slice, z: Tensor) -> Tensor:
-        return torch.addcmul(constant, weight, x[tokens, None], out=z)
+    def messages(rows: slice):
+        b, w = constant[rows], weight[rows]
+        return lambda tokens, z: torch.addcmul(b, w, x[tokens, None], out=z)
 
     return through_tokens(rule, relevance, messages, n, steps)
 
@@ -89,10 +100,13 @@ def through_norm(rule: Rule, relevance: Tensor, x: Tensor, norm: Any, steps: Ste
     if layer_norm:
         left, right = torch.cat([left, -gain[..., None] / n], -1), torch.cat([right, x[:, None]], -2)
 
-    def messages(tokens: slice, z: Tensor) -> Tensor:
-        torch.bmm(left[tokens], right[tokens], out=z)
-        z.diagonal(dim1=-2, dim2=-1).add_(gain[tokens] * x[tokens])
-        return z
+    def messages(rows: slice):
+        def write(tokens: slice, z: Tensor) -> Tensor:
+            torch.bmm(left[tokens, rows], right[tokens], out=z)
+            z[..., rows].diagonal(dim1=-2, dim2=-1).add_(gain[tokens, rows] * x[tokens, rows])
+            return z
+
+        return write
 
     return through_tokens(rule, relevance, messages, n, steps)
 

@@ -120,7 +120,7 @@ class LRP(AttributionMethod):
                 "epsilon or a float64 model"
             )
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def _walks(self, batch: Batch):
         """Logits, and for each sentence its walks: (slice of steps, walk) for each block of steps."""
         attentions = [a for kind in ("encoder", "decoder", "cross") for a in self.parts.attentions(kind)]
@@ -190,7 +190,7 @@ class _Walk:
     def _later(self, token: int) -> tuple[int, int]:
         return max(token - self.start, 0), self.K
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def run(self) -> None:
         """Fill `source` [K, S], `prefix` [K, T] (the decoder's inputs) and `heads` [K, H] of each attention core."""
         states = self._in([*self.parts.head, self.parts.projection][0], self.T)
