@@ -8,7 +8,7 @@ import codecs
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -181,13 +181,24 @@ def _word_spans(text: str, subwords: list[Span], punctuation: Punctuation) -> li
     return [part for start, end in spans for part in _cut_marks(text, start, end, cuts)]
 
 
-def _cut_marks(text: str, start: int, end: int, cuts: set[int]) -> list[Span]:
+def _cut_marks(text: str, start: int, end: int, cuts: Container[int]) -> list[Span]:
     """Cut punctuation off both ends of a word, where a subword starts; `...` and `--` stay whole."""
     marks = [unicodedata.category(character)[0] == "P" for character in text[start:end]]
     first = start + (marks.index(False) if False in marks else len(marks))
     last = end - (marks[::-1].index(False) if False in marks else 0)
     inner = (i for i in range(start + 1, end) if i in cuts and not first < i < last and text[i - 1] != text[i])
     return list(pairwise([start, *inner, end]))
+
+
+def separate_punctuation(text: str) -> str:
+    """Punctuation at the ends of words as words of their own, as in gold alignments and treebanks.
+
+    >>> separate_punctuation('He said: "No, wait..."')
+    'He said : " No , wait ... "'
+    """
+    spans = (match.span() for match in re.finditer(r"\S+", text))
+    parts = (part for start, end in spans for part in _cut_marks(text, start, end, range(start, end)))
+    return " ".join(text[start:end] for start, end in parts)
 
 
 def _locate(tokenizer: Any, text: str, is_target: bool) -> tuple[list[int], list[Span]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.tokens import Punctuation, separate_punctuation
 
 
 @dataclass
@@ -33,6 +34,9 @@ class DataArguments:
     streaming: bool = field(default=False, metadata={"help": "Stream the training data; needs --max_steps."})
     max_valid: int = field(default=500, metadata={"help": "Validation pairs that are translated at an evaluation."})
     vocabulary_pairs: int = field(default=1_000_000, metadata={"help": "Training pairs the vocabulary is made of."})
+    punctuation: Punctuation = field(
+        default="attached", metadata={"help": "Or separate: marks become words, for models of tokenised text."}
+    )
     test_beams: int = field(default=4, metadata={"help": "Beam size of the final test."})
 
     @property
@@ -61,10 +65,16 @@ def open_split(data: DataArguments, split: str) -> Iterable[tuple[str, str]]:
             raise InputError(f"--{split}: with --dataset give the name of one split, got {where}")
         options: dict[str, Any] = {"config": data.dataset_config, "split": where[0]}
         streaming = data.streaming and split == "train"
-        return Restartable(partial(read_dataset, data.dataset, **fields, **options, streaming=streaming))
-    if len(where) not in (1, 2):
+        read = partial(read_dataset, data.dataset, **fields, **options, streaming=streaming)
+    elif len(where) in (1, 2):
+        read = partial(read_pairs, *where, **fields)
+    else:
         raise InputError(f"--{split}: give two text files or one JSONL file, got {where}")
-    return Restartable(partial(read_pairs, *where, **fields))
+    if data.punctuation == "attached":
+        return Restartable(read)
+    return Restartable(
+        lambda: ((separate_punctuation(source), separate_punctuation(target)) for source, target in read())
+    )
 
 
 def bleu_and_chrf(tokenizer: Any, references: list[str], prediction) -> dict[str, float]:
