@@ -1,6 +1,6 @@
 """Explanations as self-contained HTML pages: no network, no framework; text from data is always escaped."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,24 +14,33 @@ from hf_nmt_interp.report.records import record, shares
 _DIGITS = 4  # of every number on the page
 
 
-def render(results: Iterable[AttributionResult], title: str = "Explained translations") -> str:
-    """A page with a card for each sentence pair: heat map, shares of source and prefix, log-probabilities.
+Results = Iterable[AttributionResult]
+
+
+def render(results: Results | Mapping[str, Results], title: str = "Explained translations") -> str:
+    """A page with a card for each sentence: heat map, shares of source and prefix, log-probabilities.
 
     Args:
         results: explanations of subwords (the page can then switch to words) or of words; neighbours that explain the
-            same pair by different methods share a card.
+            same source by different methods share a card. To compare models, the results of each by its name: their
+            translations of a sentence share a card.
         title: of the page.
     """
+    if isinstance(results, Mapping):
+        named = [pair for row in zip(*results.values(), strict=True) for pair in zip(results, row, strict=True)]
+    else:
+        named = [("", result) for result in results]
     cards: list[dict[str, Any]] = []
-    for result in results:
-        pair = {"source": " ".join(result.source_side.words), "target": " ".join(result.target_side.words)}
-        view = {"name": _name(result)} | {level.level: _level(level) for level in (result, result.to_words())}
-        if cards and pair.items() <= cards[-1].items() and view["name"] not in {v["name"] for v in cards[-1]["views"]}:
-            cards[-1]["views"].append(view)
-        else:
-            cards.append(pair | {"views": [view]})
-    has_tokens = any("token" in view for card in cards for view in card["views"])
-    return _environment().get_template("report.html").render(title=title, cards=cards, has_tokens=has_tokens)
+    for name, result in named:
+        source, target = (" ".join(side.words) for side in (result.source_side, result.target_side))
+        view = {"name": ": ".join(filter(None, [name, _name(result)])), "target": target}
+        view |= {level.level: _level(level) for level in (result, result.to_words())}
+        if not cards or cards[-1]["source"] != source or view["name"] in {v["name"] for v in cards[-1]["views"]}:
+            cards.append({"source": source, "views": []})
+        cards[-1]["views"].append(view)
+    views = [view for card in cards for view in card["views"]]
+    shown = {"has_tokens": any("token" in v for v in views), "has_shares": any(v["word"]["shares"] for v in views)}
+    return _environment().get_template("report.html").render(title=title, cards=cards, **shown)
 
 
 def render_table(rows: Sequence[dict[str, Any]], title: str) -> str:

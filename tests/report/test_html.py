@@ -42,8 +42,8 @@ def test_data_has_words_and_subwords(result) -> None:
     page = _Page(render([result], title="One & all"))
     assert page.text["title"] == "One & all"
     (card,) = page.data
-    assert (card["source"], card["target"]) == ("A cat sleeps", "Eine Katze schläft")
     (view,) = card["views"]
+    assert (card["source"], view["target"]) == ("A cat sleeps", "Eine Katze schläft")
     assert view["name"] == "lrp"
     assert view["token"]["source_tokens"] == result.source_tokens
     assert view["word"]["target_tokens"] == ["Eine", "Katze", "schläft", "</s>"]
@@ -79,6 +79,23 @@ def test_methods_of_one_pair_share_a_card(result) -> None:
         ["lrp"],
     ]
     assert cards[0]["views"][1]["word"]["shares"] is None
+
+
+def test_models_are_compared_on_one_card(result) -> None:
+    other = make_result(result.source_tokens, ["▁C", "</s>"])
+    (card,) = _Page(render({"small": [result], "large": [other]})).data
+    assert [(view["name"], view["target"]) for view in card["views"]] == [
+        ("small: lrp", "Eine Katze schläft"),
+        ("large: lrp", "C"),
+    ]
+    with pytest.raises(ValueError, match="shorter"):
+        render({"small": [result], "large": []})
+
+
+def test_low_shares_can_be_flagged_where_there_are_shares(result) -> None:
+    attention = replace(result, method="attention", conservation_gap=None)
+    assert 'id="low"' in render([result])
+    assert 'id="low"' not in render([attention])
 
 
 def test_word_results_have_no_subword_switch(result) -> None:

@@ -3,6 +3,7 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const cards = [...document.querySelectorAll("article.card")];
 const tip = document.getElementById("tip");
 let level = "word";
+const low = () => Number(document.getElementById("low")?.value ?? 0) / 100;
 
 function make(tag, properties, ...children) {
   const node = Object.assign(document.createElement(tag), properties);
@@ -55,12 +56,16 @@ function draw(card) {
       type: "button", className: "word" + (shown.target_special[t] ? " special" : ""), textContent: text,
       onclick: () => choose(card, t), onfocus: () => choose(card, t),
     });
-    if (shown.shares && shown.shares[t] !== null) button.append(bar(shown.shares[t]));
+    if (shown.shares && shown.shares[t] !== null) {
+      const flagged = shown.shares[t] < low() && !shown.target_special[t];
+      if (flagged) button.append(make("span", { className: "flag", role: "img", ariaLabel: "little from the source" }));
+      button.append(bar(shown.shares[t]));
+    }
     return button;
   });
   card.targets = targets;
   card.sources = sources;
-  const switcher = make("select", { ariaLabel: "Method" });
+  const switcher = make("select", { className: "view", ariaLabel: "Method or model" });
   switcher.append(...views.map((one, i) => make("option", { value: i, textContent: one.name })));
   switcher.value = card.view || 0;
   switcher.onchange = () => { card.view = Number(switcher.value); draw(card); };
@@ -172,11 +177,15 @@ document.querySelectorAll("input[name=level]").forEach((input) => input.addEvent
   cards.filter((card) => card.near).forEach(draw);
 }));
 
+document.getElementById("low")?.addEventListener("input", () => {
+  cards.forEach((card) => { card.drawn = null; if (card.near) draw(card); });
+});
+
 document.getElementById("search")?.addEventListener("input", (event) => {
   const wanted = event.target.value.trim().toLowerCase();
   for (const card of cards) {
-    const { source, target } = data[card.dataset.index];
-    card.hidden = !(source + "\n" + target).toLowerCase().includes(wanted);
+    const { source, views } = data[card.dataset.index];
+    card.hidden = ![source, ...views.map((view) => view.target)].join("\n").toLowerCase().includes(wanted);
   }
   document.getElementById("none").hidden = cards.some((card) => !card.hidden);
 });
