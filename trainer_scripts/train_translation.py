@@ -15,14 +15,20 @@ checkpoint in --output_dir, and gives what it would have given had it never been
 
 import json
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.training.run import DataArguments, Run, check_data, open_split
+from hf_nmt_interp.training.run import (
+    DataArguments,
+    Run,
+    check_data,
+    load_checkpoint,
+    new_tokenizer,
+    set_generation,
+    special_ids,
+)
 
 
 @dataclass
@@ -56,52 +62,22 @@ def make_parser() -> Any:
     return HfArgumentParser(kinds)
 
 
-def load_model(arguments: ModelArguments, data: DataArguments, config: Any, pairs: Iterable) -> tuple[Any, Any]:
+def load_model(arguments: ModelArguments, data: DataArguments, config: Any) -> tuple[Any, Any]:
     """The checkpoint to go on from, or a new model with a vocabulary made of the training pairs."""
-    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianTokenizer
-
-    from hf_nmt_interp.models import register_kinds
-    from hf_nmt_interp.models.demo import find_model
-    from hf_nmt_interp.training.data import set_languages
-    from hf_nmt_interp.training.vocabulary import train_marian_tokenizer
-
     if arguments.model:
-        place = find_model(arguments.model)
-        register_kinds()
-        model = AutoModelForSeq2SeqLM.from_pretrained(place, dtype="float32")
-        tokenizer = AutoTokenizer.from_pretrained(place)
-        set_languages(model, tokenizer, *data.codes)
-        return model, tokenizer
-    folder = Path(config.output_dir) / "tokenizer"
-    with config.main_process_first(desc="vocabulary"):
-        if not (folder / "tokenizer_config.json").is_file():
-            sentences = (side for pair in islice(pairs, data.vocabulary_pairs) for side in pair)
-            languages = data.source_lang, data.target_lang
-            train_marian_tokenizer(sentences, folder, arguments.vocab_size, *languages, arguments.max_length)
-    tokenizer = MarianTokenizer.from_pretrained(folder)
-    if len(tokenizer) != arguments.vocab_size:
-        raise InputError(
-            f"--vocab_size: {arguments.vocab_size}, but {folder} of an earlier run has {len(tokenizer)}; "
-            "give that, or another --output_dir"
-        )
+        return load_checkpoint(arguments.model, data)
+    tokenizer = new_tokenizer(data, config, arguments.vocab_size, arguments.max_length)
     return new_model(arguments, tokenizer), tokenizer
 
 
 def new_model(arguments: ModelArguments, tokenizer: Any) -> Any:
     """A Marian model with random weights."""
-    from transformers import AutoModelForSeq2SeqLM, GenerationConfig
+    from transformers import AutoModelForSeq2SeqLM
 
-    ids = {
-        "pad_token_id": tokenizer.pad_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-        "decoder_start_token_id": tokenizer.pad_token_id,
-        "forced_eos_token_id": tokenizer.eos_token_id,
-    }
     make_config = dense_config if arguments.heads.isdecimal() else sparse_config
-    model: Any = AutoModelForSeq2SeqLM.from_config(make_config(arguments, vocab_size=len(tokenizer), **ids))
-    model.generation_config = GenerationConfig(
-        num_beams=4, max_length=arguments.max_length, bad_words_ids=[[tokenizer.pad_token_id]], **ids
-    )
+    config = make_config(arguments, vocab_size=len(tokenizer), **special_ids(tokenizer))
+    model: Any = AutoModelForSeq2SeqLM.from_config(config)
+    set_generation(model, tokenizer, arguments.max_length)
     return model
 
 
@@ -148,19 +124,8 @@ def main() -> None:
 
     set_seed(config.seed)
     check_data(data, config)
-    model, tokenizer = load_model(model_args, data, config, open_split(data, "train"))
-    run = Run(TranslationTrainer, model, tokenizer, data, config, model_args.max_length)
-    results, trainer = run.train(), run.trainer
-    trainer.save_model()
-    if data.test:
-        results |= run.test()
-        trainer.log_metrics("test", results)
-    if trainer.is_world_process_zero():
-        run.write(results)
-        if model_args.export:
-            trainer.model.half().save_pretrained(model_args.export)
-            tokenizer.save_pretrained(model_args.export)
-    trainer.accelerator.end_training()
+    model, tokenizer = load_model(model_args, data, config)
+    Run(TranslationTrainer, model, tokenizer, data, config, model_args.max_length).complete(model_args.export)
 
 
 if __name__ == "__main__":

@@ -103,6 +103,63 @@ def find_checkpoint(config: Any) -> str | None:
     return str(complete[-1]) if complete else None
 
 
+def load_checkpoint(name: str, data: DataArguments) -> tuple[Any, Any]:
+    """The seq2seq model to go on from, in float32, and its tokenizer.
+
+    Args:
+        name: folder, Hub id, or a translator in the box such as `demo:en-de`.
+        data: gives the languages.
+    """
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    from hf_nmt_interp.models import register_kinds
+    from hf_nmt_interp.models.demo import find_model
+    from hf_nmt_interp.training.data import set_languages
+
+    place = find_model(name)
+    register_kinds()
+    model = AutoModelForSeq2SeqLM.from_pretrained(place, dtype="float32")
+    tokenizer = AutoTokenizer.from_pretrained(place)
+    set_languages(model, tokenizer, *data.codes)
+    return model, tokenizer
+
+
+def new_tokenizer(data: DataArguments, config: Any, vocab_size: int, max_length: int) -> Any:
+    """A tokenizer made of the training pairs; the one in the output folder if an earlier run has made it."""
+    from transformers import MarianTokenizer
+
+    from hf_nmt_interp.training.vocabulary import train_marian_tokenizer
+
+    folder = Path(config.output_dir) / "tokenizer"
+    with config.main_process_first(desc="vocabulary"):
+        if not (folder / "tokenizer_config.json").is_file():
+            pairs = islice(open_split(data, "train"), data.vocabulary_pairs)
+            sentences = (side for pair in pairs for side in pair)
+            train_marian_tokenizer(sentences, folder, vocab_size, data.source_lang, data.target_lang, max_length)
+    tokenizer = MarianTokenizer.from_pretrained(folder)
+    if len(tokenizer) != vocab_size:
+        raise InputError(
+            f"--vocab_size: {vocab_size}, but {folder} of an earlier run has {len(tokenizer)}; "
+            "give that, or another --output_dir"
+        )
+    return tokenizer
+
+
+def special_ids(tokenizer: Any) -> dict[str, int]:
+    """Fields of a new model's configuration: padding begins a translation and EOS ends it, as in Marian."""
+    pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
+    return {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": eos, "forced_eos_token_id": eos}
+
+
+def set_generation(model: Any, tokenizer: Any, max_length: int) -> None:
+    """Let a new model translate with 4 beams and never write padding."""
+    from transformers import GenerationConfig
+
+    model.generation_config = GenerationConfig(
+        num_beams=4, max_length=max_length, bad_words_ids=[[tokenizer.pad_token_id]], **special_ids(tokenizer)
+    )
+
+
 class Run:
     """A trainer on the data of a script.
 
@@ -158,6 +215,24 @@ class Run:
         metrics = self.trainer.predict(list(self.cut(pairs)), **options).metrics
         self.references[:] = valid
         return metrics
+
+    def complete(self, export: str | None = None) -> None:
+        """Train, save, test and write the results.
+
+        Args:
+            export: folder for the final model in float16.
+        """
+        results, trainer = self.train(), self.trainer
+        trainer.save_model()
+        if self.data.test:
+            results |= self.test()
+            trainer.log_metrics("test", results)
+        if trainer.is_world_process_zero():
+            self.write(results)
+            if export:
+                trainer.model.half().save_pretrained(export)
+                trainer.processing_class.save_pretrained(export)
+        trainer.accelerator.end_training()
 
     def write(self, results: dict[str, Any]) -> None:
         """`results.json` in the output folder, with the command that made them."""

@@ -1,0 +1,98 @@
+"""Configurations of the LSTM translator and classifier; the sizes are those of Snell et al. 2021, appendix A.8."""
+
+from transformers import PreTrainedConfig
+
+MODES = ("learned", "uniform", "frozen")
+
+
+def check(config: PreTrainedConfig, field: str, known: tuple[str, ...]) -> None:
+    """Refuse a value that a field cannot have."""
+    if (value := getattr(config, field)) not in known:
+        raise ValueError(f"{field}={value!r} is not one of {', '.join(known)}")
+
+
+class LuongSeq2SeqConfig(PreTrainedConfig):
+    """LSTM encoder and decoder with global attention (Luong et al. 2015) as Snell et al. 2021 use it.
+
+    Args:
+        vocab_size: of both languages.
+        embedding_size: of a token.
+        hidden_size: of all states; each direction of a bidirectional encoder has as many, and a linear layer maps
+            the two to one state.
+        encoder_layers: LSTMs on top of each other.
+        decoder_layers: likewise.
+        bidirectional: encoder in both directions.
+        attention: "general" (a = s' W h) or "dot" (a = s' h).
+        attention_heads: K matrices W, the contexts are summed (section 5.2).
+        attention_mode: "learned"; "uniform" (each state has weight 1 / L); "frozen" (W keeps its first value).
+        output: "hidden" (one hidden layer of ReLU on [c, s]) or "linear" (eq. 31: on c + s).
+        dropout: between layers.
+        init_range: weights are drawn from [-init_range, init_range], 0.1 in Luong et al. 2015.
+        tie_word_embeddings: one embedding matrix for source and target.
+        tie_output: it is the output projection too; needs `embedding_size == hidden_size`.
+    """
+
+    model_type = "luong_seq2seq"
+    keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012
+    attribute_map = {"num_hidden_layers": "decoder_layers", "num_attention_heads": "attention_heads"}  # noqa: RUF012
+
+    vocab_size: int = 8000
+    embedding_size: int = 256
+    hidden_size: int = 256
+    encoder_layers: int = 2
+    decoder_layers: int = 2
+    bidirectional: bool = True
+    attention: str = "general"
+    attention_heads: int = 1
+    attention_mode: str = "learned"
+    output: str = "hidden"
+    dropout: float = 0.5
+    init_range: float = 0.1
+    tie_word_embeddings: bool = True
+    tie_output: bool = False
+    use_cache: bool = True
+    is_encoder_decoder: bool = True
+    pad_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 2
+    decoder_start_token_id: int | None = 2
+
+    def __post_init__(self, **kwargs):
+        super().__post_init__(**kwargs)
+        check(self, "attention", ("general", "dot"))
+        check(self, "attention_mode", MODES)
+        check(self, "output", ("hidden", "linear"))
+        if self.attention == "dot" and self.attention_heads > 1:
+            raise ValueError(f"attention_heads={self.attention_heads}: dot heads are all the same; use general")
+        if self.tie_output and not (self.tie_word_embeddings and self.embedding_size == self.hidden_size):
+            raise ValueError("tie_output=True needs tie_word_embeddings=True and embedding_size == hidden_size")
+
+
+class LSTMAttentionConfig(PreTrainedConfig):
+    """Bidirectional LSTM with attention for classification (Wiegreffe and Pinter 2019; Snell et al. 2021, eq. 7, 8).
+
+    Args:
+        vocab_size: of the text.
+        embedding_size: of a token.
+        hidden_size: of each direction, and of the attention's hidden layer.
+        encoder_layers: LSTMs on top of each other.
+        attention_mode: "learned"; "uniform" (each state has weight 1 / L); "frozen" (its parameters stay as drawn).
+        dropout: between layers.
+        init_range: weights are drawn from [-init_range, init_range].
+    """
+
+    model_type = "lstm_attention"
+
+    vocab_size: int = 8000
+    embedding_size: int = 300
+    hidden_size: int = 256
+    encoder_layers: int = 1
+    attention_mode: str = "learned"
+    dropout: float = 0.0
+    init_range: float = 0.1
+    pad_token_id: int | None = 0
+
+    def __post_init__(self, **kwargs):
+        super().__post_init__(**kwargs)
+        check(self, "attention_mode", MODES)
+        if (self.num_labels or 0) < 2:
+            raise ValueError(f"num_labels={self.num_labels}: a classifier needs two at least")

@@ -1,0 +1,356 @@
+"""LSTM translator with attention (Luong et al. 2015) and LSTM classifier with attention, as in Snell et al. 2021."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import GenerationMixin, PreTrainedModel
+from transformers import initialization as init
+from transformers.cache_utils import Cache
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    BaseModelOutputWithPast,
+    Seq2SeqLMOutput,
+    SequenceClassifierOutput,
+)
+from transformers.utils.generic import can_return_tuple
+
+from .configuration_lstm import LSTMAttentionConfig, LuongSeq2SeqConfig
+
+
+class LSTMStates(Cache):
+    """What a decoder remembers of the tokens it has read: h and c of each LSTM, [1, B, n] each."""
+
+    def __init__(self) -> None:
+        super().__init__(layers=[])
+        self.states: list[tuple[Tensor, Tensor]] = []
+        self.length = 0
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return self.length
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        self.states = [(h.index_select(1, beam_idx), c.index_select(1, beam_idx)) for h, c in self.states]
+
+
+class LSTMEncoder(nn.Module):
+    """LSTM layers over padded sentences, in one direction or both; padding, at the end, changes nothing.
+
+    Args:
+        in_features: of an embedding.
+        hidden_size: of a state, in each direction.
+        layers: on top of each other.
+        bidirectional: states of both directions side by side.
+        dropout: between layers.
+    """
+
+    def __init__(self, in_features: int, hidden_size: int, layers: int, bidirectional: bool, dropout: float) -> None:
+        super().__init__()
+        self.out_features = hidden_size * (1 + bidirectional)
+        sizes = [in_features] + [self.out_features] * (layers - 1)
+        self.forwards = nn.ModuleList(nn.LSTM(size, hidden_size, batch_first=True) for size in sizes)
+        directions = sizes if bidirectional else []
+        self.backwards = nn.ModuleList(nn.LSTM(size, hidden_size, batch_first=True) for size in directions)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """From embeddings [B, S, d] and a mask [B, S] to states [B, S, out_features], 0 for padding."""
+        if not mask[:, 0].all():
+            raise ValueError("attention_mask: padding must stand at the end of a row (pad with padding_side='right')")
+        position = torch.arange(x.shape[1], device=x.device)
+        mirrored = mask.sum(-1, keepdim=True) - 1 - position  # [B, S]
+        mirrored = torch.where(mirrored < 0, position, mirrored)[..., None]
+
+        def turned(x: Tensor) -> Tensor:  # each sentence from its last token to its first
+            return x.gather(1, mirrored.expand_as(x))
+
+        for layer, ahead in enumerate(self.forwards):
+            x = self.dropout(x) if layer else x
+            states = ahead(x)[0]
+            if self.backwards:
+                states = torch.cat([states, turned(self.backwards[layer](turned(x))[0])], -1)
+            x = states
+        return x * mask[..., None].to(x.dtype)
+
+
+class LSTMPreTrainedModel(PreTrainedModel):
+    """Weights drawn uniformly, as Luong et al. 2015 draw them; an attention that is not learned has no gradients."""
+
+    def initialize_weights(self) -> None:
+        super().initialize_weights()
+        if hasattr(self, "attention"):  # here, as loading replaces the parameters
+            self.attention.requires_grad_(self.config.attention_mode == "learned")
+
+    def _init_weights(self, module: nn.Module) -> None:
+        r = self.config.init_range
+        if isinstance(module, nn.Embedding | nn.Linear | nn.LSTM):
+            for parameter in module.parameters(recurse=False):
+                init.uniform_(parameter, -r, r)
+
+
+class LuongPreTrainedModel(LSTMPreTrainedModel):
+    config_class = LuongSeq2SeqConfig
+    config: Any
+
+
+class LuongEncoder(LuongPreTrainedModel):
+    """States h_1..h_L of the source."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_size)
+        sizes = config.embedding_size, config.hidden_size, config.encoder_layers
+        self.layers = LSTMEncoder(*sizes, config.bidirectional, config.dropout)
+        self.merge = nn.Linear(2 * config.hidden_size, config.hidden_size) if config.bidirectional else None
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutput:
+        """From tokens [B, S], or their embeddings, to states [B, S, n], 0 for padding."""
+        x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        mask = x.new_ones(x.shape[:2], dtype=torch.long) if attention_mask is None else attention_mask.long()
+        states = self.layers(x, mask)
+        if self.merge is not None:
+            states = self.merge(states) * mask[..., None].to(states.dtype)
+        return BaseModelOutput(last_hidden_state=states)
+
+
+class LuongDecoder(LuongPreTrainedModel):
+    """States s_1..s_T of the target read so far; h_L of the encoder is the first one of each layer."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_size)
+        sizes = [config.embedding_size] + [config.hidden_size] * (config.decoder_layers - 1)
+        self.layers = nn.ModuleList(nn.LSTM(size, config.hidden_size, batch_first=True) for size in sizes)
+        self.dropout = nn.Dropout(config.dropout)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        encoder_hidden_states: Any = None,
+        encoder_attention_mask: Any = None,
+        past_key_values: LSTMStates | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPast:
+        """From tokens [B, T] (those not read yet) and the encoder's states [B, S, n] to states [B, T, n]."""
+        x: Any = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        if past_key_values is not None and past_key_values.states:
+            states = past_key_values.states
+        else:
+            last = encoder_attention_mask.sum(-1) - 1  # [B]
+            first = encoder_hidden_states[torch.arange(len(last), device=last.device), last][None].contiguous()
+            states = [(first, torch.zeros_like(first))] * len(self.layers)
+        new = []
+        for layer, lstm in enumerate(self.layers):
+            x, state = lstm(self.dropout(x) if layer else x, states[layer])
+            new.append(state)
+        if use_cache:
+            past_key_values = past_key_values or LSTMStates()
+            past_key_values.states = new
+            past_key_values.length += x.shape[1]
+        return BaseModelOutputWithPast(last_hidden_state=x, past_key_values=past_key_values if use_cache else None)
+
+
+class LuongAttention(nn.Module):
+    """a = s' W h, alpha = softmax(a), c = sum of alpha h (eq. 1, 2), summed over K heads (eq. 20, 21)."""
+
+    def __init__(self, config: LuongSeq2SeqConfig) -> None:
+        super().__init__()
+        n = config.hidden_size
+        self.heads, self.uniform = config.attention_heads, config.attention_mode == "uniform"
+        self.weight = nn.Linear(n, self.heads * n, bias=False) if config.attention == "general" else None
+
+    def forward(self, s: Tensor, h: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """From states s [B, T, n], h [B, S, n] and mask [B, S] to contexts [B, T, n] and weights [B, K, T, S]."""
+        query = s if self.weight is None else self.weight(s)
+        query = query.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, K, T, n]
+        logits = query @ h[:, None].transpose(-1, -2)  # [B, K, T, S]
+        if self.uniform:
+            logits = torch.zeros_like(logits)
+        weights = logits.masked_fill(mask[:, None, None] == 0, -torch.inf).softmax(-1)
+        return weights.sum(1) @ h, weights
+
+
+class LuongSeq2SeqForConditionalGeneration(LuongPreTrainedModel, GenerationMixin):
+    """LSTM translator: p_t = N([c_t, s_t]) (eq. 2)."""
+
+    _is_stateful = True
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        n = config.hidden_size
+        self.encoder, self.decoder = LuongEncoder(config), LuongDecoder(config)
+        self.attention = LuongAttention(config)
+        self.hidden = nn.Linear(2 * n, n) if config.output == "hidden" else None
+        self.lm_head = nn.Linear(n, config.vocab_size, bias=config.output == "hidden")
+        tied = ["decoder.embed_tokens.weight"] + ["lm_head.weight"] * config.tie_output
+        self._tied_weights_keys = dict.fromkeys(tied, "encoder.embed_tokens.weight")
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value: Any) -> None:
+        self.encoder.embed_tokens = value
+        if self.config.tie_word_embeddings:
+            self.decoder.embed_tokens = value
+
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        return False  # the decoder makes its own
+
+    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
+        """The labels [B, T] one step later, behind the start token."""
+        shifted = labels.roll(1, dims=1)
+        shifted[:, 0] = self.config.decoder_start_token_id
+        return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
+
+    def output_logits(self, context: Tensor, state: Tensor) -> Any:
+        """Logits [..., V] of N([c, s]), or of W (c + s), from contexts and decoder states [..., n]."""
+        if self.hidden is None:
+            return self.lm_head(context + state)
+        return self.lm_head(self.hidden(torch.cat([context, state], -1)).relu())
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        encoder_outputs: Any = None,
+        past_key_values: LSTMStates | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqLMOutput:
+        """Logits [B, T, V] of the target's next tokens; with labels [B, T] also the loss.
+
+        Args:
+            input_ids: [B, S] source, padding at the end; or `inputs_embeds` [B, S, d], or `encoder_outputs`.
+            attention_mask: [B, S], 0 for padding.
+            decoder_input_ids: [B, T] target behind its start token, without what `past_key_values` has read; or
+                `decoder_inputs_embeds`; by default the labels' shift.
+            encoder_outputs: states [B, S, n] of an earlier pass.
+            past_key_values: of an earlier step.
+            inputs_embeds: see `input_ids`.
+            decoder_inputs_embeds: see `decoder_input_ids`.
+            labels: [B, T], -100 is padding.
+            use_cache: return `past_key_values`.
+            output_attentions: return the weights ([B, K, T, S],) as `cross_attentions`.
+            output_hidden_states: return (h,) and (s,) as `encoder_hidden_states` and `decoder_hidden_states`.
+            num_items_in_batch: the loss is divided by it; by default the number of labels.
+            kwargs: are not used.
+        """
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds)
+        h = encoder_outputs[0]
+        mask = h.new_ones(h.shape[:2], dtype=torch.long) if attention_mask is None else attention_mask
+        if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
+            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        if use_cache is None:
+            use_cache = self.config.use_cache and labels is None
+        decoded = self.decoder(decoder_input_ids, h, mask, past_key_values, decoder_inputs_embeds, use_cache)
+        s = decoded.last_hidden_state
+        context, weights = self.attention(s, h, mask)
+        logits = self.output_logits(context, s)
+        all_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        all_weights = self.config.output_attentions if output_attentions is None else output_attentions
+        return Seq2SeqLMOutput(
+            loss=None if labels is None else mean_cross_entropy(logits, labels, num_items_in_batch),
+            logits=logits,
+            past_key_values=decoded.past_key_values,
+            decoder_hidden_states=(s,) if all_states else None,
+            cross_attentions=(weights,) if all_weights else None,
+            encoder_last_hidden_state=h,
+            encoder_hidden_states=(h,) if all_states else None,
+        )
+
+
+def mean_cross_entropy(logits: Tensor, labels: Tensor, count: Tensor | int | None = None) -> Any:
+    """Cross entropy of logits [..., V] and labels [...] (-100 is ignored), over their number or the count given."""
+    total = F.cross_entropy(logits.flatten(0, -2).float(), labels.flatten(), reduction="sum")
+    return total / (labels.ne(-100).sum() if count is None else count)
+
+
+class LSTMAttentionForSequenceClassification(LSTMPreTrainedModel):
+    """a_l = v' ReLU(Q h_l), alpha = softmax(a), p = softmax over [0, W' sum of alpha h] (eq. 7, 8).
+
+    The first class has logit 0: for two classes p of the second is the paper's sigmoid.
+    """
+
+    config_class = LSTMAttentionConfig
+    config: Any
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        n = config.hidden_size
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_size)
+        self.encoder = LSTMEncoder(config.embedding_size, n, config.encoder_layers, True, config.dropout)
+        self.attention = nn.Sequential(nn.Linear(2 * n, n), nn.ReLU(), nn.Linear(n, 1))
+        self.classifier = nn.Linear(2 * n, config.num_labels - 1)
+        self.post_init()
+
+    def get_encoder(self, modality: str | None = None) -> nn.Module:
+        return self
+
+    def output_logits(self, context: Tensor) -> Any:
+        """Logits [..., labels] from contexts [..., 2 n]."""
+        return F.pad(self.classifier(context), (1, 0))
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> SequenceClassifierOutput:
+        """Logits [B, labels] of texts; with labels [B] also the loss.
+
+        Args:
+            input_ids: [B, S], padding at the end; or `inputs_embeds` [B, S, d].
+            attention_mask: [B, S], 0 for padding.
+            inputs_embeds: see `input_ids`.
+            labels: [B].
+            output_attentions: return the weights ([B, 1, 1, S],) as `attentions`.
+            output_hidden_states: return the states ([B, S, 2 n],) as `hidden_states`.
+            num_items_in_batch: the loss is divided by it; by default B.
+            kwargs: are not used.
+        """
+        x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        mask = x.new_ones(x.shape[:2], dtype=torch.long) if attention_mask is None else attention_mask.long()
+        h = self.encoder(x, mask)
+        a = self.attention(h)[..., 0]  # [B, S]
+        if self.config.attention_mode == "uniform":
+            a = torch.zeros_like(a)
+        weights = a.masked_fill(mask == 0, -torch.inf).softmax(-1)
+        logits = self.output_logits((weights[:, None] @ h)[:, 0])
+        all_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        all_weights = self.config.output_attentions if output_attentions is None else output_attentions
+        return SequenceClassifierOutput(
+            loss=None if labels is None else mean_cross_entropy(logits, labels, num_items_in_batch),
+            logits=logits,
+            hidden_states=(h,) if all_states else None,
+            attentions=(weights[:, None, None],) if all_weights else None,
+        )

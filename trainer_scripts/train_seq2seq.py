@@ -1,0 +1,120 @@
+"""Train an LSTM or a convolutional translator, or go on from one.
+
+Examples:
+    # as in snell2021, appendix A.8; with --set attention_mode=uniform for the probe of section 3.2
+    python trainer_scripts/train_seq2seq.py --architecture lstm --output_dir runs/lstm --source_lang en \
+        --target_lang de --train train.en train.de --valid valid.en valid.de --test test.en test.de \
+        --tokens_per_batch 1024 --learning_rate 1e-3 --lr_scheduler_type constant --max_steps 20000 \
+        --save_steps 1000 --save_total_limit 2 --eval_strategy steps --eval_steps 1000
+
+    python trainer_scripts/train_seq2seq.py --architecture conv --set kernel_size=5 encoder_layers=6 ...
+
+    accelerate launch --num_processes 2 trainer_scripts/train_seq2seq.py ...   (the same arguments)
+
+Data are given as for `train_translation.py`, and the same command run again goes on from the last checkpoint in
+--output_dir. What --set can set is described at `LuongSeq2SeqConfig` and `ConvSeq2SeqConfig`.
+"""
+
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.training.run import (
+    DataArguments,
+    Run,
+    check_data,
+    load_checkpoint,
+    new_tokenizer,
+    set_generation,
+    special_ids,
+)
+
+
+@dataclass
+class ModelArguments:
+    """The translator: from a checkpoint, or new."""
+
+    model: str | None = field(default=None, metadata={"help": "Checkpoint to go on from."})
+    architecture: str = field(default="lstm", metadata={"help": "Of a new model: lstm or conv."})
+    set: list[str] = field(
+        default_factory=list, metadata={"help": "Fields of a new model's configuration, as NAME=VALUE."}
+    )
+    vocab_size: int = field(default=8000, metadata={"help": "SentencePiece pieces of a new model, both languages."})
+    max_length: int = field(
+        default=128, metadata={"help": "Most tokens of a side; longer training pairs are dropped, test pairs cut."}
+    )
+    export: str | None = field(default=None, metadata={"help": "Folder for the final model in float16."})
+
+
+def make_parser() -> Any:
+    from transformers import HfArgumentParser
+
+    from hf_nmt_interp.training.translation import TranslationConfig
+
+    kinds: Any = (ModelArguments, DataArguments, TranslationConfig)
+    return HfArgumentParser(kinds)
+
+
+def new_model(arguments: ModelArguments, tokenizer: Any) -> Any:
+    """An LSTM or convolutional model with random weights."""
+    from transformers import AutoModelForSeq2SeqLM
+
+    from hf_nmt_interp.models.conv import ConvSeq2SeqConfig
+    from hf_nmt_interp.models.lstm import LuongSeq2SeqConfig
+
+    kinds: dict[str, Any] = {"lstm": LuongSeq2SeqConfig, "conv": ConvSeq2SeqConfig}
+    if arguments.architecture not in kinds:
+        raise InputError(f"--architecture: {arguments.architecture!r} is not one of {', '.join(kinds)}")
+    kind = kinds[arguments.architecture]
+    settings = dict(read_setting(text, kind) for text in arguments.set)
+    try:
+        config = kind(vocab_size=len(tokenizer), **special_ids(tokenizer) | settings)
+    except ValueError as error:
+        raise InputError(f"--set: {error}") from error
+    model: Any = AutoModelForSeq2SeqLM.from_config(config)
+    set_generation(model, tokenizer, arguments.max_length)
+    return model
+
+
+def read_setting(text: str, kind: Any) -> tuple[str, Any]:
+    """The name of a configuration's field and its value."""
+    name, _, value = text.partition("=")
+    known = [one for one in kind.__annotations__ if not one.endswith("_id")]
+    if name not in known:
+        raise InputError(f"--set: {text!r} sets none of {', '.join(known)}")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+def main() -> None:
+    from hf_nmt_interp.training.launch import start_missing_processes
+
+    start_missing_processes()
+    arguments: tuple[Any, ...] = make_parser().parse_args_into_dataclasses()
+    model_args, data, config = arguments
+
+    from transformers import set_seed
+
+    from hf_nmt_interp.training.translation import TranslationTrainer
+
+    set_seed(config.seed)
+    check_data(data, config)
+    if model_args.model:
+        model, tokenizer = load_checkpoint(model_args.model, data)
+    else:
+        tokenizer = new_tokenizer(data, config, model_args.vocab_size, model_args.max_length)
+        model = new_model(model_args, tokenizer)
+    Run(TranslationTrainer, model, tokenizer, data, config, model_args.max_length).complete(model_args.export)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except InputError as error:
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        sys.exit(2)
