@@ -6,13 +6,14 @@ To add a method: one file with a subclass of `AttributionMethod`, one entry in `
 from hf_nmt_interp.attribution.attention import AttentionWeights, ShiftedAttention
 from hf_nmt_interp.attribution.base import AttributionMethod, Scores
 from hf_nmt_interp.attribution.lrp import LRP
+from hf_nmt_interp.attribution.mask import MaskPerturbation
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.attribution.saliency import Saliency, SmoothGrad
 from hf_nmt_interp.attribution.smoothing import SmoothedAttention
 
 METHODS: dict[str, type[AttributionMethod]] = {
     method.name: method
-    for method in (LRP, Saliency, SmoothGrad, AttentionWeights, SmoothedAttention, ShiftedAttention)
+    for method in (LRP, Saliency, SmoothGrad, AttentionWeights, SmoothedAttention, ShiftedAttention, MaskPerturbation)
 }
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "AttentionWeights",
     "AttributionMethod",
     "AttributionResult",
+    "MaskPerturbation",
     "Saliency",
     "Scores",
     "ShiftedAttention",

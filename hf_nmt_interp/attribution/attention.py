@@ -13,11 +13,15 @@ from hf_nmt_interp.models.families import Attention
 def attention_weights(tape: Tape, attention: Attention, mask: Tensor) -> Tensor:
     """Attention weights [B, H, P, S] from recorded queries and keys, whatever implementation the model runs.
 
+    Those of calibrated cross-attention are its fused weights.
+
     Args:
         tape: has recorded the attention's `core`, `query` and `key`.
         attention: which one.
         mask: [B, S] of the source, 0 for padding; a decoder's keys are hidden by causality.
     """
+    if attention.calibrated:
+        return tape.output(attention.core)[1]
 
     def heads(x: Tensor) -> Tensor:  # [B, L, H * D] -> [B, H, L, D]
         return x.unflatten(-1, (-1, attention.head_size)).transpose(1, 2)

@@ -166,6 +166,11 @@ class AttributionMethod(ABC):
         with evaluating(self.model):
             return self.explain(batch)
 
+    @classmethod
+    def fits(cls, model: PreTrainedModel) -> bool:
+        """Whether the method can explain a supported translator; most explain all of them."""
+        return True
+
     @abstractmethod
     def explain(self, batch: Batch) -> Scores:
         """Scores of a checked batch, with the model in evaluation mode."""

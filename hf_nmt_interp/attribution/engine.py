@@ -201,6 +201,6 @@ def _rescale_heads(relevance: Tensor, to_q: Tensor, to_k: Tensor, to_v: Tensor, 
     if lost.any():
         by_weights = torch.einsum("hts,htkd->hskd", w, relevance)
         to_v = torch.where(lost[:, None, :, None], by_weights, to_v)
-        total = torch.where(lost, came, total)
+        total = torch.where(lost, by_weights.sum((1, 3)), total)  # calibrated weights may not sum to 1
     factor = (came / total.masked_fill(total == 0, 1))[:, None, :, None]
     return to_q.mul_(factor), to_k.mul_(factor), to_v.mul_(factor)

@@ -300,9 +300,9 @@ class _Walk:
         q, k, v = (split(self._out(module, n)) for module, n in modules)
         w = self.weights[attention.core][self.b, :, :length, :keys]
         self._check(attention.value, merge(w @ v), self._in(attention.output, length))
+        values_only = self.values_only or attention.calibrated  # fused weights are constants
         to_q, to_k, to_v = map(
-            merge,
-            engine.through_attention(self.rule, relevance, q, k, v, w, attention.scale, steps, self.values_only),
+            merge, engine.through_attention(self.rule, relevance, q, k, v, w, attention.scale, steps, values_only)
         )
         key_steps = self._later if attention.kind == "decoder" else self._all
         to_stream = self._linear(to_q, attention.query, length, steps)

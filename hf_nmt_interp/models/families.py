@@ -14,7 +14,7 @@ class Attention:
     """Multi-head attention: four projections; `core` is the module that multiplies weights and values.
 
     `heads` are the numbers of its heads among the `all_heads` that it had before any were pruned; a layer that lost
-    them all adds a constant.
+    them all adds a constant. The weights of a `calibrated` one are what `core` returns, not a softmax.
     """
 
     kind: str  # "encoder", "decoder" or "cross"
@@ -27,6 +27,7 @@ class Attention:
     scale: float
     heads: list[int]
     all_heads: int
+    calibrated: bool = False
 
     @property
     def ends(self) -> tuple[nn.Linear, nn.Linear]:
@@ -114,7 +115,8 @@ def _bart_like(norm_first: bool) -> Callable[[Any], Parts]:
             projections = core.q_proj, core.k_proj, core.v_proj, core.out_proj
             config = model.config
             before = config.encoder_attention_heads if kind == "encoder" else config.decoder_attention_heads
-            return Attention(kind, core, *projections, core.head_dim, core.scaling, _heads(core, before), before)
+            sizes = core.head_dim, core.scaling, _heads(core, before), before
+            return Attention(kind, core, *projections, *sizes, calibrated=hasattr(core, "fusion"))
 
         def sublayers(layer: Any, decoder: bool) -> Iterator[Sublayer]:
             own = attention(layer.self_attn, "decoder" if decoder else "encoder")

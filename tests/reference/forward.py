@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from tests.reference.calibration import weights_of
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
     "gelu": lambda x: x * (1 + torch.erf(x / math.sqrt(2))) / 2,
@@ -53,10 +55,11 @@ class Operation:
 
 
 class Tape:
-    """Computes operations and remembers them in order."""
+    """Computes operations and remembers them in order; calibrated attention takes fused or perturbed weights."""
 
-    def __init__(self):
+    def __init__(self, perturbed: bool = False):
         self.operations: list[Operation] = []
+        self.perturbed = perturbed
 
     def _record(self, kind: str, x: Tensor, *inputs: Value, **constants) -> Value:
         output = Value(x)
@@ -95,7 +98,15 @@ class Tape:
         return self._record("layer_norm", y, x, weight=weight, bias=bias, s=s, normalised=centred * s)
 
     def attention(
-        self, q: Value, k: Value, v: Value, heads: int, scale: float, score_bias: Tensor, name: str
+        self,
+        q: Value,
+        k: Value,
+        v: Value,
+        heads: int,
+        scale: float,
+        score_bias: Tensor,
+        name: str,
+        fuse: Callable[[int, Tensor, Tensor], Tensor] | None = None,
     ) -> Value:
         """The attention core: out[t, d] = sum_s w[t, s] v[s, d], w = softmax_s(scale q[t].k[s] + score_bias[t, s]).
 
@@ -107,13 +118,17 @@ class Tape:
             scale: of the scores.
             score_bias: [heads, P, S], -inf where a key is not visible.
             name: "encoder", "decoder" or "cross".
+            fuse: makes other weights [P, S] of a head's number, queries and weights (calibrated cross-attention).
         """
         weights, outputs = [], []
         for h in range(heads):
             qh, kh, vh = (part.x.chunk(heads, dim=-1)[h] for part in (q, k, v))
             weights.append(torch.softmax(scale * qh @ kh.T + score_bias[h], dim=-1))  # [P, S]
+            if fuse is not None:
+                weights[h] = fuse(h, qh, weights[h])
             outputs.append(weights[h] @ vh)
-        return self._record("attention", torch.cat(outputs, -1), q, k, v, weights=weights, scale=scale, name=name)
+        constants = {"weights": weights, "scale": scale, "name": name, "values_only": fuse is not None}
+        return self._record("attention", torch.cat(outputs, -1), q, k, v, **constants)
 
 
 # -------------------------------------------------------------------------------------------------- the descriptions
@@ -128,6 +143,8 @@ class Attention:
     heads: int
     scale: float
     cross: bool = False
+    calibrated: nn.Module | None = None  # the module, if its weights are calibrated
+    masks: list[Tensor] = field(default_factory=list)  # of its last pass, [P, S] of each head
 
 
 @dataclass
@@ -169,17 +186,21 @@ def describe(model: PreTrainedModel) -> Network:
     """Where each family keeps its weights and in which order it uses them."""
     kinds = {"t5": _t5, "encoder-decoder": _bert2bert}
     kinds |= dict.fromkeys(["marian", "bart", "mbart", "m2m_100"], _bart_like)
-    return kinds[model.config.model_type](model)
+    return kinds[_family(model)](model)
+
+
+def _family(model: PreTrainedModel) -> str:
+    return model.config.model_type.removeprefix("calibrated_")
 
 
 def _bart_like(model: PreTrainedModel) -> Network:
-    config, stacks = model.config, []
+    config, stacks, family = model.config, [], _family(model)
     scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
     for stack in (model.model.encoder, model.model.decoder):
-        if config.model_type == "m2m_100":  # counts from the padding id + 1
+        if family == "m2m_100":  # counts from the padding id + 1
             positions = stack.embed_positions.weights[config.pad_token_id + 1 :]
         else:
-            positions = stack.embed_positions.weight[0 if config.model_type == "marian" else 2 :]
+            positions = stack.embed_positions.weight[0 if family == "marian" else 2 :]
         sublayers = []
         for layer in stack.layers:
             attentions = [(layer.self_attn, layer.self_attn_layer_norm, False)]
@@ -187,14 +208,16 @@ def _bart_like(model: PreTrainedModel) -> Network:
                 attentions.append((layer.encoder_attn, layer.encoder_attn_layer_norm, True))
             for a, norm, cross in attentions:
                 projections = (a.q_proj, a.k_proj, a.v_proj, a.out_proj)
-                sublayers.append((Attention(*projections, a.num_heads, a.head_dim**-0.5, cross), norm))
+                calibrated = a if hasattr(a, "fusion") else None
+                attention = Attention(*projections, a.num_heads, a.head_dim**-0.5, cross, calibrated)
+                sublayers.append((attention, norm))
             sublayers.append((FeedForward(layer.fc1, layer.fc2, config.activation_function), layer.final_layer_norm))
         stacks.append(
             Stack(
                 embedding=double(stack.embed_tokens.weight) * scale,
                 positions=double(positions),
                 sublayers=sublayers,
-                pre_norm=config.model_type in ("mbart", "m2m_100"),
+                pre_norm=family in ("mbart", "m2m_100"),
                 embedding_norm=getattr(stack, "layernorm_embedding", None),
                 final_norm=getattr(stack, "layer_norm", None),
             )
@@ -301,7 +324,15 @@ def _sublayer(
     keys = memory if part.cross else x
     bias = torch.zeros(part.heads, len(x.x), len(keys.x)) if part.cross else self_bias.expand(part.heads, -1, -1)
     q, k, v = linear(x, part.q), linear(keys, part.k), linear(keys, part.v)
-    core = tape.attention(q, k, v, part.heads, part.scale, bias, "cross" if part.cross else name)
+    part.masks.clear()
+
+    def fuse(h: int, queries: Tensor, weights: Tensor) -> Tensor:
+        made, masks = weights_of(part.calibrated, h, x.x, keys.x, queries, weights, tape.perturbed)
+        part.masks.append(masks)
+        return made
+
+    place = "cross" if part.cross else name
+    core = tape.attention(q, k, v, part.heads, part.scale, bias, place, fuse if part.calibrated else None)
     return linear(core, part.out)
 
 
@@ -331,15 +362,16 @@ class Pass:
     logits: Value
 
 
-def run(network: Network, source: Tensor, prefix: Tensor) -> Pass:
+def run(network: Network, source: Tensor, prefix: Tensor, perturbed: bool = False) -> Pass:
     """The whole translator from scaled embeddings (before positions) to logits.
 
     Args:
         network: from `describe`.
         source: embeddings of the source tokens [S, d].
         prefix: embeddings of the decoder's input tokens [P, d], the start token first.
+        perturbed: calibrated cross-attention takes its perturbed weights.
     """
-    tape = Tape()
+    tape = Tape(perturbed)
     sources = Value(source + network.encoder.positions[: len(source)])
     prefixes = Value(prefix + network.decoder.positions[: len(prefix)])
     memory = _run_stack(tape, network.encoder, sources, None, "encoder")

@@ -133,8 +133,10 @@ def _carry_back_attention(operation: Operation, rule: Rule, values_only: bool) -
     for h in range(heads):  # each head is a group
         q, k, v = (value.x.chunk(heads, dim=-1)[h] for value in operation.inputs)
         relevance = operation.output.relevance.chunk(heads, dim=-1)[h]  # [P, d]
-        z = attention_messages(q, k, v, weights[h], scale, values_only)
+        z = attention_messages(q, k, v, weights[h], scale, values_only or operation.constants["values_only"])
         by_weights = torch.cat([torch.zeros(q.numel() + k.numel()), (weights[h].T @ relevance).flatten()])
+        if by_weights.sum() != 0:  # calibrated weights may not sum to 1
+            by_weights = by_weights * (relevance.sum() / by_weights.sum())
         parts = rule.divide(z, relevance.flatten(), by_weights).split([q.numel(), k.numel(), v.numel()])
         for value, part, like in zip(operation.inputs, parts, (q, k, v), strict=True):
             value.relevance.chunk(heads, dim=-1)[h].add_(part.view_as(like))  # chunk is a view

@@ -1,0 +1,47 @@
+"""Configurations of translators with calibrated cross-attention."""
+
+from dataclasses import dataclass
+
+from transformers import BartConfig, M2M100Config, MarianConfig, MBartConfig
+
+
+@dataclass(repr=False, kw_only=True)
+class CalibratedAttentionConfig:
+    """What a calibrated model's configuration has beyond its family's.
+
+    Args:
+        fusion: how original and calibrated weights are put together, a name in `FUSIONS`: "fixed",
+            "fixed_unnormalised", "anneal" or "gate".
+        fusion_lambda: weight of the calibrated weights in the two fixed fusions.
+        anneal_steps: time constant of "anneal", gamma(s) = exp(-s / anneal_steps).
+        mask_alpha: alpha of the training that made the masks, for reports; None if there was none.
+    """
+
+    fusion: str = "gate"
+    fusion_lambda: float = 0.1
+    anneal_steps: float = 1e5
+    mask_alpha: float | None = None
+
+    @classmethod
+    def get_config_dict(cls, pretrained_model_name_or_path, **kwargs):
+        """As the family's; a plain checkpoint of the same family is taken as one of this type, without a warning."""
+        config, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)  # type: ignore[misc]
+        if config.get("model_type") == cls.__mro__[2].model_type:  # type: ignore[attr-defined]
+            config["model_type"] = cls.model_type  # type: ignore[attr-defined]
+        return config, kwargs
+
+
+class CalibratedMarianConfig(CalibratedAttentionConfig, MarianConfig):
+    model_type = "calibrated_marian"
+
+
+class CalibratedBartConfig(CalibratedAttentionConfig, BartConfig):
+    model_type = "calibrated_bart"
+
+
+class CalibratedMBartConfig(CalibratedAttentionConfig, MBartConfig):
+    model_type = "calibrated_mbart"
+
+
+class CalibratedM2M100Config(CalibratedAttentionConfig, M2M100Config):
+    model_type = "calibrated_m2m_100"

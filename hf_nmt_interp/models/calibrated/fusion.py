@@ -1,0 +1,149 @@
+"""Masks, perturbed and calibrated attention weights, and their fusions (Lu et al. 2021, section 3).
+
+To add a fusion: a subclass of `Fusion` and its entry in `FUSIONS`.
+"""
+
+import torch
+from torch import Tensor, nn
+from transformers import initialization as init
+
+
+def mask_of(scores: Tensor, visible: Tensor | None = None) -> Tensor:
+    """m = sigmoid(q W_Q (K W_K)' / sqrt(d_k)) (eq. 4); 1 at padding, which is never perturbed.
+
+    Args:
+        scores: [B, H, T, S], before the sigmoid.
+        visible: [B, 1, T or 1, S], False for padding; None if there is none.
+    """
+    mask = torch.sigmoid(scores)
+    return mask if visible is None else mask.masked_fill(~visible, 1)
+
+
+def perturb(attention: Tensor, mask: Tensor, visible: Tensor | None = None) -> Tensor:
+    """a_p = m a + (1 - m) / n over the n real source tokens (eq. 3).
+
+    >>> perturb(torch.tensor([0.9, 0.1]), torch.tensor([0.0, 1.0])).tolist()
+    [0.5, 0.10000000149011612]
+    """
+    n = mask.shape[-1] if visible is None else visible.sum(-1, keepdim=True)
+    return mask * attention + (1 - mask) / n
+
+
+def calibrate(attention: Tensor, mask: Tensor) -> Tensor:
+    """a_c = a exp(1 - m) (eq. 7)."""
+    return attention * torch.exp(1 - mask)
+
+
+class Fusion(nn.Module):
+    """How original weights a and calibrated weights a_c make the weights that a layer decodes with.
+
+    Args:
+        config: of the model.
+        heads: H of a layer.
+        size: units of a head.
+    """
+
+    def __init__(self, config, heads: int, size: int):
+        super().__init__()
+
+    def gate(self, query: Tensor) -> Tensor | None:
+        """Share of the original weights, [B, H, T] for each step; None if steps do not differ."""
+        return None
+
+    def forward(self, attention: Tensor, calibrated: Tensor, gate: Tensor | None, visible: Tensor | None) -> Tensor:
+        """Fused weights [B, H, T, S].
+
+        Args:
+            attention: a, [B, H, T, S].
+            calibrated: a_c, of the same shape.
+            gate: what `gate` gave.
+            visible: [B, 1, T or 1, S], False for padding; None if there is none.
+        """
+        raise NotImplementedError
+
+    def reset(self, std: float) -> None:
+        """Initial values; those that were loaded stay."""
+
+    def count_step(self) -> None:
+        """Called after each training step."""
+
+
+class FixedUnnormalised(Fusion):
+    """a + lambda a_c, as in the authors' released code."""
+
+    def __init__(self, config, heads: int, size: int):
+        super().__init__(config, heads, size)
+        self.weight = config.fusion_lambda
+
+    def forward(self, attention, calibrated, gate, visible):
+        return attention + self.weight * calibrated
+
+
+class Fixed(FixedUnnormalised):
+    """softmax(a + lambda a_c) over the real tokens (eq. 8)."""
+
+    def forward(self, attention, calibrated, gate, visible):
+        fused = super().forward(attention, calibrated, gate, visible)
+        return (fused if visible is None else fused.masked_fill(~visible, -torch.inf)).softmax(-1)
+
+
+class Anneal(Fusion):
+    """gamma(s) a + (1 - gamma(s)) a_c, gamma(s) = exp(-s / anneal_steps) (eq. 9); s is a buffer, saved and loaded."""
+
+    step: Tensor
+
+    def __init__(self, config, heads: int, size: int):
+        super().__init__(config, heads, size)
+        if not config.anneal_steps > 0:
+            raise ValueError(f"anneal_steps={config.anneal_steps} must be above 0, e.g. 1e5")
+        self.anneal_steps = config.anneal_steps
+        self.register_buffer("step", torch.zeros((), dtype=torch.long))
+
+    def gamma(self, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Share of the original weights at this step, []."""
+        exact = torch.promote_types(dtype, torch.float32)  # bfloat16 cannot count to 1,000
+        return torch.exp(-self.step.to(exact) / self.anneal_steps).to(dtype)
+
+    def forward(self, attention, calibrated, gate, visible):
+        return calibrated.lerp(attention, self.gamma(attention.dtype))
+
+    def reset(self, std: float) -> None:
+        init.zeros_(self.step)
+
+    def count_step(self) -> None:
+        self.step += 1
+
+
+class Gate(Fusion):
+    """g a + (1 - g) a_c, g = sigmoid(q_h w_h + b_h) of each head's query (eq. 10)."""
+
+    def __init__(self, config, heads: int, size: int):
+        super().__init__(config, heads, size)
+        self.weight = nn.Parameter(torch.zeros(heads, size))
+        self.bias = nn.Parameter(torch.zeros(heads))
+
+    def gate(self, query: Tensor) -> Tensor:
+        logits = query @ self.weight[..., None]  # [B, H, T, D] @ [H, D, 1] -> [B, H, T, 1]
+        return torch.sigmoid(logits[..., 0] + self.bias[:, None])
+
+    def forward(self, attention, calibrated, gate, visible):
+        return calibrated.lerp(attention, gate[..., None])
+
+    def reset(self, std: float) -> None:
+        init.normal_(self.weight, std=std)
+        init.zeros_(self.bias)
+
+
+FUSIONS: dict[str, type[Fusion]] = {
+    "fixed": Fixed,
+    "fixed_unnormalised": FixedUnnormalised,
+    "anneal": Anneal,
+    "gate": Gate,
+}
+
+
+def make_fusion(config, heads: int, size: int) -> Fusion:
+    """The fusion that a configuration names."""
+    if config.fusion not in FUSIONS:
+        raise ValueError(f"fusion={config.fusion!r} is not one of {', '.join(FUSIONS)}")
+    return FUSIONS[config.fusion](config, heads, size)

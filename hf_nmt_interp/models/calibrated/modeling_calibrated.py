@@ -1,0 +1,228 @@
+"""Translators that calibrate their cross-attention by a learned mask (Lu et al. 2021)."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn import functional as F
+from transformers import (
+    BartForConditionalGeneration,
+    M2M100ForConditionalGeneration,
+    MarianMTModel,
+    MBartForConditionalGeneration,
+    PreTrainedModel,
+)
+from transformers import initialization as init
+from transformers.modeling_outputs import Seq2SeqLMOutput
+from transformers.utils import can_return_tuple
+
+from .attention import Calibration, add_calibration
+from .configuration_calibrated import (
+    CalibratedBartConfig,
+    CalibratedM2M100Config,
+    CalibratedMarianConfig,
+    CalibratedMBartConfig,
+)
+from .fusion import Fusion
+
+
+@dataclass
+class CalibratedSeq2SeqLMOutput(Seq2SeqLMOutput):
+    """`Seq2SeqLMOutput`, whose `cross_attentions` are the fused weights, with what they were made of, layer by layer.
+
+    Attributes:
+        original_attentions: a, [B, H, T, S] each; with `output_attentions` or `output_calibration`, like the next two.
+        masks: m, [B, H, T, S] each; 1 at padding.
+        gates: g, [B, H, T] each; None if the fusion has none.
+        perturbed_logits: [B, T, V] under perturbed weights; with `perturbed=True`, like the next one.
+        perturbed_masks: m of that pass, [B, H, T, S] each.
+    """
+
+    original_attentions: tuple[Tensor, ...] | None = None
+    masks: tuple[Tensor, ...] | None = None
+    gates: tuple[Tensor, ...] | None = None
+    perturbed_logits: Tensor | None = None
+    perturbed_masks: tuple[Tensor, ...] | None = None
+
+
+class TwoPasses(NamedTuple):
+    """Last decoder states of a training step, and the masks of the second pass."""
+
+    fused: Tensor  # [B, T, d]; theta gets its gradient, theta_m none
+    perturbed: Tensor  # [B, T, d]; theta_m gets its gradient, theta none
+    masks: tuple[Tensor, ...]  # [B, H, T, S] of each layer
+
+
+class CalibratedAttentionMixin(PreTrainedModel):
+    """Cross-attention with a mask network m = sigmoid(q W_Q (K W_K)' / sqrt(d_k)) in each layer and head.
+
+    It decodes with fused weights of a and a exp(1 - m). theta_m is all W_Q and W_K, theta all other parameters.
+    """
+
+    def __init__(self, config):
+        if not hasattr(config, "fusion"):  # not isinstance: remote code may hold its configuration class twice
+            name = type(config).__name__
+            raise ValueError(f"config is a {name}; use Calibrated{name}(**config.to_dict())")
+        super().__init__(config)
+        for attention in self.cross_attentions():
+            add_calibration(attention, config)
+        self._reset_calibration()
+
+    def cross_attentions(self) -> list[Any]:
+        """The cross-attention module of each layer."""
+        return [layer.encoder_attn for layer in self.get_decoder().layers]
+
+    def fusions(self) -> list[Fusion]:
+        """The fusion of each layer."""
+        return [attention.fusion for attention in self.cross_attentions()]
+
+    def mask_parameters(self) -> dict[str, Tensor]:
+        """theta_m: W_Q and W_K of all layers, by name."""
+        found = [(a.q_proj.mask, a.k_proj.mask) for a in self.cross_attentions()]
+        own = {id(linear.weight) for pair in found for linear in pair}
+        return {name: p for name, p in self.named_parameters() if id(p) in own}
+
+    def count_step(self) -> None:
+        """Tell the fusions that a training step is over; annealing goes on."""
+        for fusion in self.fusions():
+            fusion.count_step()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: Any = None,
+        past_key_values: Any = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        perturbed: bool = False,
+        output_calibration: bool | None = None,
+        **kwargs,
+    ):
+        """As the family's, with two arguments more.
+
+        Args:
+            input_ids: [B, S], like all that follows as in the family.
+            attention_mask: [B, S].
+            decoder_input_ids: [B, T].
+            decoder_attention_mask: [B, T].
+            encoder_outputs: of the encoder.
+            past_key_values: cache.
+            inputs_embeds: [B, S, d].
+            decoder_inputs_embeds: [B, T, d].
+            labels: [B, T].
+            use_cache: whether to fill it.
+            perturbed: only `logits` and `perturbed_logits` of `two_passes`, for training.
+            output_calibration: also return original weights, masks and gates; None if attentions are returned.
+            kwargs: of the family.
+        """
+        if perturbed:
+            if input_ids is None or decoder_input_ids is None:
+                raise ValueError("perturbed=True needs input_ids and decoder_input_ids")
+            return self._both_logits(self.two_passes(input_ids, decoder_input_ids, attention_mask))
+        if output_calibration is None:
+            output_calibration = kwargs.get("output_attentions", self.config.output_attentions)
+        seen = Calibration()
+        outputs = super().forward(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            labels=labels,
+            use_cache=use_cache,
+            calibration=seen if output_calibration else None,
+            **kwargs,
+        )
+        if not output_calibration:
+            return CalibratedSeq2SeqLMOutput(**outputs)
+        attentions, masks, gates = zip(*seen.layers, strict=True)
+        return CalibratedSeq2SeqLMOutput(
+            **outputs, original_attentions=attentions, masks=masks, gates=None if gates[0] is None else gates
+        )
+
+    def two_passes(
+        self, input_ids: Tensor, decoder_input_ids: Tensor, attention_mask: Tensor | None = None
+    ) -> TwoPasses:
+        """The encoder once, the decoder under fused and under perturbed weights, for one backward pass of both losses.
+
+        What is computed from `fused` trains theta alone, what is computed from `perturbed` and `masks` theta_m alone.
+
+        Args:
+            input_ids: [B, S].
+            decoder_input_ids: [B, T].
+            attention_mask: [B, S].
+        """
+        if self.is_gradient_checkpointing:
+            raise ValueError("gradient_checkpointing runs passes again with all gradients; turn it off")
+        decoder = self.get_decoder()
+        own = {id(p) for p in self.mask_parameters().values()}
+        theta: dict[str, Tensor] = {}
+        theta_m: dict[str, Tensor] = {}
+        for name, p in decoder.named_parameters():
+            (theta_m if id(p) in own else theta)[name] = p.detach()
+        memory = self.get_encoder()(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        inputs = {"input_ids": decoder_input_ids, "encoder_attention_mask": attention_mask, "use_cache": False}
+        second = Calibration(perturbed=True)
+        fused, perturbed = (
+            functional_call(decoder, constants, kwargs=inputs | more).last_hidden_state
+            for constants, more in (
+                (theta_m, {"encoder_hidden_states": memory}),
+                (theta, {"encoder_hidden_states": memory.detach(), "calibration": second}),
+            )
+        )
+        return TwoPasses(fused, perturbed, tuple(layer.mask for layer in second.layers))
+
+    def _both_logits(self, passes: TwoPasses) -> CalibratedSeq2SeqLMOutput:
+        weight, bias = self.get_output_embeddings().weight, getattr(self, "final_logits_bias", 0)
+        found: dict[str, Any] = {
+            "logits": F.linear(passes.fused, weight) + bias,
+            "perturbed_logits": F.linear(passes.perturbed, weight.detach()) + bias,
+        }
+        return CalibratedSeq2SeqLMOutput(**found, perturbed_masks=passes.masks)
+
+    def initialize_weights(self):
+        super().initialize_weights()
+        self._reset_calibration()
+
+    @torch.no_grad()
+    def _reset_calibration(self) -> None:
+        """Initial values of what the family does not have, as it draws its own; loaded values stay."""
+        for attention in self.cross_attentions():
+            if hasattr(attention, "fusion"):  # not while the family's own constructor runs
+                for projection in (attention.q_proj, attention.k_proj):
+                    init.normal_(projection.mask.weight, std=self.config.init_std)
+                attention.fusion.reset(self.config.init_std)
+
+    def _adjust_missing_and_unexpected_keys(self, loading_info) -> None:
+        """A checkpoint without any masks is a plain one, and what calibrates is new: nothing to report."""
+        super()._adjust_missing_and_unexpected_keys(loading_info)
+        new = {name for name in self.state_dict() if ".fusion." in name} | self.mask_parameters().keys()
+        if new <= loading_info.missing_keys:
+            loading_info.missing_keys -= new
+
+
+class CalibratedMarianMTModel(CalibratedAttentionMixin, MarianMTModel):
+    config_class = CalibratedMarianConfig
+
+
+class CalibratedBartForConditionalGeneration(CalibratedAttentionMixin, BartForConditionalGeneration):
+    config_class = CalibratedBartConfig
+
+
+class CalibratedMBartForConditionalGeneration(CalibratedAttentionMixin, MBartForConditionalGeneration):
+    config_class = CalibratedMBartConfig
+
+
+class CalibratedM2M100ForConditionalGeneration(CalibratedAttentionMixin, M2M100ForConditionalGeneration):
+    config_class = CalibratedM2M100Config
