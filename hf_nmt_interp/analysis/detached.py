@@ -1,15 +1,14 @@
 """Detached sources: does the source share tell a translation of the source from one of another sentence?"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from hf_nmt_interp.attribution.api import explain, make_method, translate_ids
-from hf_nmt_interp.decoding.translation import Translation
+from hf_nmt_interp.attribution.api import Track, batches_of, explain, make_method, translate
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.text.tokens import encode_source, words_of
+from hf_nmt_interp.text.tokens import encode_source
 
 
 def auroc(positive: np.ndarray, negative: np.ndarray) -> float:
@@ -50,6 +49,7 @@ def detached_study(
     batch_size: int = 16,
     seed: int = 0,
     generate: dict[str, Any] | None = None,
+    track: Track = iter,
     **settings: Any,
 ) -> DetachedStudy:
     """Explain the model's translations with their own sources and with sources shuffled between sentences.
@@ -62,28 +62,29 @@ def detached_study(
         batch_size: sentences at a time.
         seed: of the shuffling; no sentence keeps its own source.
         generate: arguments of `generate()`.
+        track: what the batches pass through, e.g. a progress bar.
         settings: of the method.
     """
     if len(sources) < 2:
         raise InputError(f"sources: {len(sources)} given; shuffling needs at least two")
     encoded = [encode_source(tokenizer, text) for text in sources]
-    translations = translate_ids(model, [e.ids for e in encoded], batch_size, **(generate or {}))
     order = np.random.default_rng(seed).permutation(len(sources))
     other = np.empty_like(order)
     other[order] = np.roll(order, 1)  # one cycle: nobody keeps its own
     explainer = make_method(model, method, **settings)
-    targets = [words_of(tokenizer, t.target_ids, is_target=True) for t in translations]
-
-    def scores(rows: Sequence[int]) -> dict[str, np.ndarray]:
-        pairs = [
-            Translation(encoded[i].ids, t.target_ids, t.start_id) for i, t in zip(rows, translations, strict=True)
-        ]
-        sides = [encoded[i].token_words for i in rows]
-        results = explain(explainer, pairs, sides, targets, batch_size)
-        # the first step has no prefix: its share is 1 whatever the source
-        shares = [r.source_contribution[1:].mean() if len(r.start) > 1 else np.nan for r in results]
-        log_probs = [r.log_probs.mean() for r in results if r.log_probs is not None]
-        kept = ~np.isnan(shares)
-        return {"source_share": np.array(shares)[kept], "log_probability": np.array(log_probs)[kept]}
-
-    return DetachedStudy(true=scores(range(len(sources))), detached=scores(other.tolist()))
+    found: dict[str, list[tuple[float, float]]] = {"true": [], "detached": []}
+    for rows in track(list(batches_of([len(e.ids) for e in encoded], batch_size))):
+        translations, _, targets = translate(model, tokenizer, [sources[i] for i in rows], batch_size, generate)
+        for kind, used in (("true", rows), ("detached", other[rows].tolist())):
+            pairs = [replace(t, source_ids=encoded[i].ids) for i, t in zip(used, translations, strict=True)]
+            results = explain(explainer, pairs, [encoded[i].token_words for i in used], targets, batch_size)
+            # the first step has no prefix: its share is 1 whatever the source
+            found[kind] += [
+                (r.source_contribution[1:].mean(), r.log_probs.mean())
+                for r in results
+                if len(r.start) > 1 and r.log_probs is not None
+            ]
+    if not found["true"]:
+        raise InputError("sources: no translation has words; the source share is that of steps after the first")
+    names = "source_share", "log_probability"
+    return DetachedStudy(**{kind: dict(zip(names, np.array(x).T, strict=True)) for kind, x in found.items()})

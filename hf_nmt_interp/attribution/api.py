@@ -1,7 +1,7 @@
 """`attribute` and `explain_generation`: from text or `generate()` to results."""
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, overload
 
@@ -16,6 +16,7 @@ from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.tokens import TokenWords, encode_source, encode_target, words_of
 
 Text = str | Sequence[str]  # a sentence, or its words
+Track = Callable[[list[list[int]]], Iterable[list[int]]]  # what batches of rows pass through, e.g. a progress bar
 
 
 def make_method(model: PreTrainedModel, method: str, **settings) -> AttributionMethod:
@@ -70,22 +71,30 @@ def attribute(
     explainer = make_method(model, method, **settings)
     single = isinstance(sources, str)
     source_list = [sources] if single else list(sources)
-    encoded = [encode_source(tokenizer, text) for text in source_list]
-    source_sides = [e.token_words for e in encoded]
     if target is None:
-        translations = translate_ids(model, [e.ids for e in encoded], batch_size, **(generate or {}))
-        target_sides = [words_of(tokenizer, t.target_ids, is_target=True) for t in translations]
+        pairs = translate(model, tokenizer, source_list, batch_size, generate)
     else:
         if isinstance(target, str) and not single:
             raise InputError(f"target: {target!r} is one sentence for a list of sources; give a list of targets")
         target_list = [target] if single else list(target)
         if len(target_list) != len(source_list):
             raise InputError(f"target: {len(target_list)} targets for {len(source_list)} sources; one each is needed")
+        encoded = [encode_source(tokenizer, text) for text in source_list]
         encoded_targets = [encode_target(tokenizer, text) for text in target_list]
-        target_sides = [e.token_words for e in encoded_targets]
         translations = [Translation(s.ids, t.ids) for s, t in zip(encoded, encoded_targets, strict=True)]
-    results = explain(explainer, translations, source_sides, target_sides, batch_size, settings)
+        pairs = translations, [e.token_words for e in encoded], [e.token_words for e in encoded_targets]
+    results = explain(explainer, *pairs, batch_size, settings)
     return results[0] if single else results
+
+
+def translate(
+    model: Any, tokenizer: Any, sources: Sequence[Text], batch_size: int, generate: dict[str, Any] | None = None
+) -> tuple[list[Translation], list[TokenWords], list[TokenWords]]:
+    """Translate sentences: what `explain` takes, translations with the words of both sides."""
+    encoded = [encode_source(tokenizer, text) for text in sources]
+    translations = translate_ids(model, [e.ids for e in encoded], batch_size, **(generate or {}))
+    target_sides = [words_of(tokenizer, t.target_ids, is_target=True) for t in translations]
+    return translations, [e.token_words for e in encoded], target_sides
 
 
 def translate_ids(model: Any, sources: list[list[int]], batch_size: int, **generate) -> list[Translation]:

@@ -39,9 +39,10 @@ def add_decoding(parser: argparse.ArgumentParser, batch_size: int) -> None:
 
 
 def add_sentences(parser: argparse.ArgumentParser) -> None:
-    """Sentences as arguments, `-` or `--input`."""
+    """Sentences as arguments, `-` or `--input`, and `--limit`."""
     parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="sentences to translate, or - for stdin")
     parser.add_argument("--input", metavar="FILE", help="file with one sentence a line, UTF-8 (- for stdin)")
+    parser.add_argument("--limit", type=positive, metavar="N", help="take the first N sentences only")
 
 
 def add_output(parser: argparse.ArgumentParser, formats: Sequence[str] = FORMATS) -> None:
@@ -52,6 +53,14 @@ def add_output(parser: argparse.ArgumentParser, formats: Sequence[str] = FORMATS
     )
     group.add_argument("--output", metavar="FILE", help="write to a file, complete or not at all (default: stdout)")
     parser.set_defaults(formats=formats)
+
+
+def add_translating(parser: argparse.ArgumentParser, batch_size: int = 16, formats: Sequence[str] = FORMATS) -> None:
+    """Sentences, model, decoding and output: for verbs that translate."""
+    add_sentences(parser)
+    add_model(parser)
+    add_decoding(parser, batch_size)
+    add_output(parser, formats)
 
 
 def chosen_format(args: argparse.Namespace) -> str:
@@ -77,7 +86,7 @@ def read_sentences(args: argparse.Namespace) -> list[str]:
         found = args.sentences
     if not found:
         raise InputError("no sentences: give them as arguments, in a file with --input, or - for stdin")
-    return found
+    return found[: args.limit]
 
 
 def read_file(path: str) -> list[str]:

@@ -1,5 +1,6 @@
 """From `--model` to a model and its tokenizer."""
 
+import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,13 @@ def load(
         model, tokenizer = _from_box(name) if name.startswith(_BOX) else _from_pretrained(name)
         _set_languages(model, tokenizer, source_lang, target_lang)
         return _to(model.eval(), device), tokenizer
+
+
+def load_for(args: argparse.Namespace, sentences: Sequence[str]) -> tuple[Any, Any]:
+    """The translator of the arguments and its tokenizer, checked to have room for the sentences."""
+    model, tokenizer = load(args.model, args.device, args.source_lang, args.target_lang)
+    check_lengths(model, tokenizer, sentences)
+    return model, tokenizer
 
 
 def box() -> list[str]:

@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -15,6 +15,7 @@ from hf_nmt_interp.errors import InputError
 
 Row = dict[str, Any]
 T = TypeVar("T")
+C = TypeVar("C", bound=Sized)
 
 
 @contextmanager
@@ -88,16 +89,21 @@ def in_chunks(items: Sequence[T], size: int, label: str, streams: bool) -> Itera
         label: of the bar.
         streams: whether each part's results are written to stdout at once; on a terminal they need no bar then.
     """
+    chunks = [items[start : start + size] for start in range(0, len(items), size)]
+    return show_progress(chunks, label, hidden=streams and sys.stdout.isatty())
+
+
+def show_progress(chunks: Sequence[C], label: str, hidden: bool = False) -> Iterator[C]:
+    """The parts of a list as they are, with a progress bar on stderr if that is a terminal and there are several."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
     console = Console(stderr=True)
-    hidden = not console.is_terminal or len(items) <= size or (streams and sys.stdout.isatty())
+    hidden = hidden or not console.is_terminal or len(chunks) < 2
     columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
     # stdout is the verb's own: rich would send it to stderr
     with Progress(*columns, console=console, transient=True, disable=hidden, redirect_stdout=False) as bar:
-        task = bar.add_task(label, total=len(items))
-        for start in range(0, len(items), size):
-            chunk = items[start : start + size]
+        task = bar.add_task(label, total=sum(map(len, chunks)))
+        for chunk in chunks:
             yield chunk
             bar.advance(task, len(chunk))

@@ -1,43 +1,71 @@
 """Faithfulness by erasure: do the source words a method ranks first matter to the model? (DeYoung et al. 2020)"""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from hf_nmt_interp.attribution.api import batches_of
-from hf_nmt_interp.attribution.base import evaluating, label_log_probs, make_batch
+from hf_nmt_interp.attribution.api import Track, batches_of, explain, translate
+from hf_nmt_interp.attribution.base import AttributionMethod, evaluating, label_log_probs, make_batch
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.translation import Translation, collate
 from hf_nmt_interp.errors import InputError
 
 FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5)
+MEASURES = ("comprehensiveness", "sufficiency")
+WordScores = Callable[[AttributionResult], np.ndarray]  # -> [target words, source words]
+Pair = tuple[tuple[int, ...], tuple[int, ...], int | None]  # ids of a source and a target, and the start token
+Scored = dict[Pair, np.ndarray]  # log-probabilities of the target's tokens
 
 
 @dataclass(frozen=True)
 class Faithfulness:
-    """Mean change of the probability of a generated word when source words are erased.
+    """Change of the probability of generated words when source words are erased.
 
     Attributes:
-        comprehensiveness: p(all) - p(without the best words) for each fraction erased; higher is better.
-        sufficiency: p(all) - p(the best words only); lower is better.
+        losses: [2, fractions, words] of each sentence: p(all) - p(without the best source words), and
+            p(all) - p(the best ones only).
         fractions: of the source words, at least one word.
     """
 
-    comprehensiveness: np.ndarray
-    sufficiency: np.ndarray
+    losses: list[np.ndarray]
     fractions: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not any(table.size for table in self.losses):
+            raise InputError("results: no sentence has words on both sides; there is nothing to erase")
+
+    @property
+    def comprehensiveness(self) -> np.ndarray:
+        """Mean loss without the best words for each fraction erased; higher is better."""
+        return np.concatenate(self.losses, -1)[0].mean(-1)
+
+    @property
+    def sufficiency(self) -> np.ndarray:
+        """Mean loss with the best words only for each fraction kept; lower is better."""
+        return np.concatenate(self.losses, -1)[1].mean(-1)
 
     @property
     def area(self) -> dict[str, float]:
         """Areas over the perturbation curve: the means over the fractions."""
-        return {
-            "comprehensiveness": float(self.comprehensiveness.mean()),
-            "sufficiency": float(self.sufficiency.mean()),
-        }
+        return {name: float(getattr(self, name).mean()) for name in MEASURES}
+
+    def margin(self, other: "Faithfulness") -> dict[str, float]:
+        """Half the 95 % confidence interval of the difference of two methods' areas on the same translations.
+
+        The difference is taken word by word; words of one sentence depend on each other, so that the standard error is
+        that of sums over sentences. NaN for a single sentence.
+        """
+        pairs = zip(self.losses, other.losses, strict=True)
+        differences = [(own - others).mean(1) for own, others in pairs if own.size]  # [2, words] each
+        mean = np.concatenate(differences, -1).mean(-1, keepdims=True)
+        sums = np.stack([(difference - mean).sum(-1) for difference in differences])  # [n, 2]
+        n, words = len(sums), sum(difference.shape[1] for difference in differences)
+        error = np.sqrt((sums**2).sum(0) * n / (n - 1)) / words if n > 1 else np.full(2, np.nan)
+        return dict(zip(MEASURES, (1.96 * error).tolist(), strict=True))
 
 
 def faithfulness(
@@ -45,7 +73,7 @@ def faithfulness(
     results: Sequence[AttributionResult],
     fractions: Iterable[float] = FRACTIONS,
     batch_size: int = 64,
-    scores: Callable[[AttributionResult], np.ndarray] | None = None,
+    scores: WordScores | None = None,
 ) -> Faithfulness:
     """Erase source words in the order a method ranks them for each target word, and see what that word loses.
 
@@ -59,23 +87,45 @@ def faithfulness(
         batch_size: sentences scored at a time.
         scores: makes word-level scores [target words, source words] of a result; None takes the result's own.
     """
-    fractions = tuple(fractions)
     if any(result.translation is None or result.level != "token" for result in results):
         raise InputError("results: token-level results with ids are needed, as attribute() returns them")
-    plans = [list(_plan(r, fractions, scores or _word_scores)) for r in results]
-    needed = {(i, kept) for i, plan in enumerate(plans) for _, kept, *_ in plan}
-    needed |= {(i, None) for i in range(len(results))}
-    found = _score(model, results, sorted(needed, key=str), batch_size)
-    losses: dict[tuple[str, int], list[float]] = {}
-    for i, plan in enumerate(plans):
-        for subwords, kept, mode, level in plan:
-            before, after = (math.exp(found[i, kept_words][subwords].sum()) for kept_words in (None, kept))
-            losses.setdefault((mode, level), []).append(before - after)
-    curves = [[np.mean(losses[mode, level]) for level in range(len(fractions))] for mode in ("erase", "keep")]
-    return Faithfulness(np.array(curves[0]), np.array(curves[1]), fractions)
+    fractions = tuple(fractions)
+    return Faithfulness(_losses(model, results, scores or _word_scores, {}, fractions, batch_size), fractions)
 
 
-def random_scores(seed: int = 0) -> Callable[[AttributionResult], np.ndarray]:
+def compare(
+    model: Any,
+    tokenizer: Any,
+    sources: Sequence[str],
+    methods: Mapping[str, AttributionMethod],
+    batch_size: int = 16,
+    generate: dict[str, Any] | None = None,
+    track: Track = iter,
+) -> dict[str, Faithfulness]:
+    """Faithfulness of several methods on the same translations, and of a random order (`random`) as the baseline.
+
+    Args:
+        model: the translator.
+        tokenizer: its tokenizer.
+        sources: sentences; the model translates them.
+        methods: at least one, by any names, e.g. `{"lrp": LRP(model), "attention": AttentionWeights(model)}`.
+        batch_size: sentences translated and explained at a time.
+        generate: arguments of `generate()`.
+        track: what the batches pass through, e.g. a progress bar.
+    """
+    losses: dict[str, list[np.ndarray]] = {name: [] for name in (*methods, "random")}
+    by_chance = random_scores()
+    for rows in track(list(batches_of([len(text) for text in sources], batch_size))):
+        translated = translate(model, tokenizer, [sources[i] for i in rows], batch_size, generate)
+        scored: Scored = {}  # what several methods erase is scored once
+        for name, method in methods.items():
+            results = explain(method, *translated, batch_size)
+            losses[name] += _losses(model, results, _word_scores, scored)
+        losses["random"] += _losses(model, results, by_chance, scored)
+    return {name: Faithfulness(tables, FRACTIONS) for name, tables in losses.items()}
+
+
+def random_scores(seed: int = 0) -> WordScores:
     """Scores for `faithfulness` that rank the source words at random: the baseline."""
     generator = np.random.default_rng(seed)
 
@@ -91,36 +141,53 @@ def _word_scores(result: AttributionResult) -> np.ndarray:
     return words.source[rows][:, columns]
 
 
-def _plan(result: AttributionResult, fractions: tuple[float, ...], scores: Callable[[AttributionResult], np.ndarray]):
-    """For each target word and fraction: its subwords, the source words kept, the mode and the level."""
-    table = scores(result)
+def _losses(
+    model: Any,
+    results: Sequence[AttributionResult],
+    scores: WordScores,
+    scored: Scored,
+    fractions: tuple[float, ...] = FRACTIONS,
+    batch_size: int = 64,
+) -> list[np.ndarray]:
+    """Losses [2, fractions, words] of each sentence; `scored` keeps what this model scored."""
+    plans = [list(_plan(r, fractions, scores)) for r in results]
+    needed = {pair: None for plan in plans for _, *pairs in plan for pair in pairs if pair not in scored}
+    _score(model, list(needed), batch_size, scored)
+    found = []
+    for plan in plans:
+        p = [[math.exp(scored[pair][subwords].sum()) for pair in pairs] for subwords, *pairs in plan]
+        table = np.array(p).reshape(len(plan), 1 + 2 * len(fractions))
+        losses = table[:, :1] - table[:, 1:]
+        found.append(losses.T.reshape(2, len(fractions), len(plan)))
+    return found
+
+
+def _plan(result: AttributionResult, fractions: tuple[float, ...], scores: WordScores) -> Iterator[tuple]:
+    """For each target word its subwords, the whole pair, the pairs without the best words and those with them only."""
+    table, pair = scores(result), result.translation
+    assert pair is not None  # checked by the caller
     everything = frozenset(range(table.shape[1]))
+    target = tuple(pair.target_ids), pair.start_id
+
+    def keep(words: frozenset[int]) -> Pair:
+        tokens = zip(pair.source_ids, result.source_side.word_ids, strict=True)
+        return tuple(token for token, word in tokens if word is None or word in words), *target
+
     for subwords, row in zip(filter(None, result.target_side.positions), table, strict=True):
-        order = np.argsort(-row, kind="stable")
-        for level, fraction in enumerate(fractions):
-            best = frozenset(order[: max(1, round(fraction * len(order)))].tolist())
-            yield subwords, everything - best, "erase", level
-            yield subwords, best, "keep", level
+        order = np.argsort(-row, kind="stable").tolist()
+        best = [frozenset(order[: max(1, round(fraction * len(order)))]) for fraction in fractions if order]
+        if best:
+            yield subwords, *map(keep, (everything, *(everything - words for words in best), *best))
 
 
 @torch.no_grad()
-def _score(model: Any, results: Sequence[AttributionResult], needed: list, batch_size: int) -> dict:
-    """Log-probabilities [T] of each target under sources that keep some words only (None: all)."""
-    variants = []
-    for i, kept in needed:
-        result, pair = results[i], results[i].translation
-        assert pair is not None  # checked by the caller
-        ids = [
-            token
-            for token, word in zip(pair.source_ids, result.source_side.word_ids, strict=True)
-            if word is None or kept is None or word in kept
-        ]
-        variants.append(Translation(ids, pair.target_ids, pair.start_id))
-    found = {}
+def _score(model: Any, pairs: Sequence[Pair], batch_size: int, scored: Scored) -> None:
+    """Add log-probabilities [T] of the targets of some pairs to `scored`."""
+    translations = [Translation(list(source), list(target), start) for source, target, start in pairs]
     with evaluating(model):
-        for rows in batches_of([v.size for v in variants], batch_size):
-            batch = make_batch(model, **collate([variants[r] for r in rows], model.config.pad_token_id, model.device))
+        for rows in batches_of([t.size for t in translations], batch_size):
+            some = [translations[r] for r in rows]
+            batch = make_batch(model, **collate(some, model.config.pad_token_id, model.device))
             log_probs = label_log_probs(model(**batch.inputs()).logits, batch.labels).double().cpu().numpy()
             for row, line in zip(rows, log_probs, strict=True):
-                found[needed[row]] = line[: len(variants[row].target_ids)]
-    return found
+                scored[pairs[row]] = line[: len(pairs[row][1])]

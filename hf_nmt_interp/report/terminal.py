@@ -62,7 +62,7 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
     """Rows of the same fields as a table."""
     found = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="dim")
     for name in rows[0] if rows else ():
-        is_number = isinstance(rows[0][name], int | float)
+        is_number = any(isinstance(row[name], int | float) for row in rows)
         found.add_column(name, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
         found.add_row(*(_plain(f"{v:.4g}" if isinstance(v, float) else str(v)) for v in row.values()))

@@ -174,7 +174,7 @@ def test_attribute_methods_and_settings(attribute) -> None:
     ("arguments", "message"),
     [
         (["--method", "magic"], "--method: 'magic' is not one of lrp, saliency"),
-        (["--set", "alpha"], "--set: 'alpha' is not name=value, e.g. --set rule=..."),
+        (["--set", "alpha"], "--set: 'alpha' is not name=value, e.g. rule=..."),
         (["--set", "model=1"], "--set: method 'lrp' has no setting 'model'; it has rule, alpha, beta"),
         (["--set", "alpha=much"], "--set: alpha=much is not of type float"),
         (["--set", "rule=gamma"], "rule: 'gamma'"),

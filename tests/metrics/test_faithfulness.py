@@ -5,8 +5,10 @@ import pytest
 import torch
 
 import hf_nmt_interp as hni
+from hf_nmt_interp.attribution import AttentionWeights, ShiftedAttention
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.metrics.faithfulness import faithfulness, random_scores
+from hf_nmt_interp.metrics import faithfulness as metric
+from hf_nmt_interp.metrics.faithfulness import Faithfulness, faithfulness, random_scores
 from tests.tiny_models import tiny_model
 
 SOURCES = ["the cat sleeps", "a dog reads my book in the garden", "we"]
@@ -88,3 +90,65 @@ def test_word_level_results_are_refused(explained):
     model, results = explained
     with pytest.raises(InputError, match="token-level results with ids"):
         faithfulness(model, [results[0].to_words()])
+
+
+def test_results_without_words_are_refused(explained):
+    with pytest.raises(InputError, match="no sentence has words on both sides"):
+        faithfulness(explained[0], [])
+
+
+# ---------------------------------------------------------------------------------------------------- several methods
+def test_comparing_translates_once_and_scores_what_methods_share_once(explained, tokenizer_of, monkeypatch):
+    model, results = explained
+    one, two, again = AttentionWeights(model), ShiftedAttention(model), AttentionWeights(model)
+    translated, scored, batches = [], [], []
+    for name, calls in (("translate", translated), ("_score", scored)):
+        function = getattr(metric, name)
+        monkeypatch.setattr(metric, name, lambda *args, f=function, calls=calls: calls.append(args) or f(*args))
+
+    def track(rows):
+        batches.extend(rows)
+        return rows
+
+    found = metric.compare(
+        model, tokenizer_of("marian"), SOURCES, {"one": one, "two": two, "again": again}, 2, {"max_length": 7}, track
+    )
+    assert list(found) == ["one", "two", "again", "random"]
+    assert batches == [[1, 0], [2]]
+    assert len(translated) == len(batches)
+    assert [bool(pairs) for _, pairs, *_ in scored[:3]] == [True, True, False]
+    assert found["again"].area == found["one"].area != found["two"].area
+    for name, area in faithfulness(model, results).area.items():
+        assert found["one"].area[name] == pytest.approx(area, abs=1e-6)
+
+
+def test_margin_is_the_interval_of_paired_differences_by_sentence():
+    generator = np.random.default_rng(0)
+    words = [3, 0, 5, 2, 7, 1]
+    one, two = (Faithfulness([generator.random((2, 4, n)) for n in words], (0.1, 0.2, 0.3, 0.4)) for _ in range(2))
+    for measure, name in enumerate(("comprehensiveness", "sufficiency")):
+        differences = [(a[measure] - b[measure]).mean(0) for a, b in zip(one.losses, two.losses, strict=True)]
+        mean = np.concatenate(differences).mean()
+        assert one.area[name] - two.area[name] == pytest.approx(mean)
+        residuals = [d.sum() - mean * len(d) for d in differences if len(d)]  # of a ratio of sums over sentences
+        error = np.sqrt(len(residuals) * np.var(residuals, ddof=1)) / sum(words)
+        assert one.margin(two)[name] == pytest.approx(1.96 * error)
+        assert two.margin(one)[name] == one.margin(two)[name]
+        assert one.margin(one)[name] == 0
+
+
+def test_margins_cover_the_truth_as_often_as_they_say():
+    """Sentences share an effect of their own; words taken as independent would give margins far too small."""
+    generator = np.random.default_rng(1)
+    covered = 0
+    for _ in range(300):
+        shifts = generator.normal(0.1, 0.2, 40)
+        losses = [shift + generator.normal(0, 0.1, (2, 1, n)) for shift, n in zip(shifts, [4] * 40, strict=True)]
+        one, two = Faithfulness(losses, (0.1,)), Faithfulness([np.zeros_like(x) for x in losses], (0.1,))
+        covered += abs(one.area["sufficiency"] - 0.1) < one.margin(two)["sufficiency"]
+    assert 0.9 < covered / 300 < 0.98
+
+
+def test_one_sentence_has_no_margin():
+    one = Faithfulness([np.ones((2, 1, 3))], (0.1,))
+    assert np.isnan(list(one.margin(one).values())).all()

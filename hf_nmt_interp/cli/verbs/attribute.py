@@ -23,10 +23,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from hf_nmt_interp.cli.arguments import (
-    add_decoding,
-    add_model,
-    add_output,
-    add_sentences,
+    add_translating,
     chosen_format,
     generate_options,
     read_file,
@@ -41,13 +38,10 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Sentences, targets, method, model, decoding and output."""
-    add_sentences(parser)
     add_targets(parser)
     group = add_method(parser)
     group.add_argument("--list-methods", action="store_true", help="print the methods and their settings, and stop")
-    add_model(parser)
-    add_decoding(parser, batch_size=16)
-    add_output(parser)
+    add_translating(parser)
     level = parser.add_mutually_exclusive_group()
     level.add_argument("--words", dest="level", action="store_const", const="word", help="scores of words (default)")
     level.add_argument("--tokens", dest="level", action="store_const", const="token", help="scores of subwords")
@@ -76,7 +70,8 @@ def run(args: argparse.Namespace) -> None:
     if args.list_methods:
         list_methods()
         return
-    results, kind = explained(args, read_sentences(args)), chosen_format(args)
+    kind = chosen_format(args)
+    results = explained(args, streams=args.output is None and kind != "html")
     with open_output(args.output) as file:
         if kind == "html":
             from hf_nmt_interp.report.html import render
@@ -105,20 +100,19 @@ def _print(results: "Iterator[AttributionResult]", file: Any) -> None:
     console.print(legend(result))
 
 
-def explained(args: argparse.Namespace, sentences: list[str]) -> "Iterator[AttributionResult]":
-    """Results of the sentences, with the targets, the method and the model of the arguments."""
-    targets = args.target if args.target_file is None else read_file(args.target_file)
+def explained(args: argparse.Namespace, streams: bool = False) -> "Iterator[AttributionResult]":
+    """Results of the sentences, targets, method and model of the arguments; `streams` as of `in_chunks`."""
+    sentences = read_sentences(args)
+    targets = args.target if args.target_file is None else read_file(args.target_file)[: args.limit]
     if targets is not None and len(targets) != len(sentences):
         raise InputError(f"--target: {len(targets)} targets for {len(sentences)} sentences; one each is needed")
-    from hf_nmt_interp.cli.loading import check_lengths, load
+    from hf_nmt_interp.cli.loading import load_for
 
     settings = parse_settings(args.method, args.set)
-    model, tokenizer = load(args.model, args.device, args.source_lang, args.target_lang)
-    check_lengths(model, tokenizer, sentences)
+    model, tokenizer = load_for(args, sentences)
     from hf_nmt_interp.attribution.api import attribute
 
     options: dict[str, Any] = {"batch_size": args.batch_size, "generate": generate_options(args)}
-    streams = args.output is None and chosen_format(args) != "html"
     for rows in in_chunks(range(len(sentences)), 4 * args.batch_size, "Explaining", streams):
         some = None if targets is None else [targets[i] for i in rows]
         yield from attribute(model, tokenizer, [sentences[i] for i in rows], some, args.method, **options, **settings)
@@ -145,8 +139,13 @@ def list_methods() -> None:
             print(f"    --set {setting}={json.dumps(parameter.default)}")
 
 
-def parse_settings(method: str, given: list[str]) -> dict[str, Any]:
+def parse_settings(method: str, given: list[str], argument: str = "--set") -> dict[str, Any]:
     """Settings from `name=value`, values as in JSON, checked against the method's signature.
+
+    Args:
+        method: whose settings they are.
+        given: the texts.
+        argument: where they were given, for messages.
 
     >>> parse_settings("attention", ["layer=2", "head=null"])
     {'layer': 2, 'head': None}
@@ -155,10 +154,10 @@ def parse_settings(method: str, given: list[str]) -> dict[str, Any]:
     for text in given:
         name, equals, value = text.partition("=")
         if not equals:
-            raise InputError(f"--set: {text!r} is not name=value, e.g. --set {next(iter(known))}=...")
+            raise InputError(f"{argument}: {text!r} is not name=value, e.g. {next(iter(known))}=...")
         if name not in known:
-            raise InputError(f"--set: method {method!r} has no setting {name!r}; it has {', '.join(known)}")
-        settings[name] = _value(name, value, known[name].annotation)
+            raise InputError(f"{argument}: method {method!r} has no setting {name!r}; it has {', '.join(known)}")
+        settings[name] = _value(f"{argument}: {name}", value, known[name].annotation)
     return settings
 
 
@@ -177,4 +176,4 @@ def _value(name: str, text: str, annotation: Any) -> Any:
     if str in kinds:
         return text
     expected = " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
-    raise InputError(f"--set: {name}={text} is not of type {expected}")
+    raise InputError(f"{name}={text} is not of type {expected}")

@@ -15,7 +15,7 @@ Examples:
 
 import argparse
 
-from hf_nmt_interp.cli.arguments import add_decoding, add_model, add_output, add_sentences, positive, read_sentences
+from hf_nmt_interp.cli.arguments import add_translating, positive
 from hf_nmt_interp.cli.output import Row, write_rows
 from hf_nmt_interp.cli.verbs.attribute import add_method, add_targets, explained
 from hf_nmt_interp.errors import InputError
@@ -23,15 +23,12 @@ from hf_nmt_interp.errors import InputError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Sentences, targets, method, lengths, model, decoding and output."""
-    add_sentences(parser)
     add_targets(parser)
     add_method(parser)
     parser.add_argument("--statistic", metavar="NAME", help="one of the four above (default: all)")
     parser.add_argument("--source-tokens", type=positive, metavar="N", help="only sources of N tokens, with EOS")
     parser.add_argument("--target-tokens", type=positive, metavar="N", help="only translations of N tokens, with EOS")
-    add_model(parser)
-    add_decoding(parser, batch_size=16)
-    add_output(parser)
+    add_translating(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -40,7 +37,7 @@ def run(args: argparse.Namespace) -> None:
 
     if args.statistic is not None and args.statistic not in STATISTICS:
         raise InputError(f"--statistic: {args.statistic!r} is not one of {', '.join(STATISTICS)}")
-    results = list(explained(args, read_sentences(args)))
+    results = list(explained(args))
     for argument, number, side in (
         ("--source-tokens", args.source_tokens, "source_tokens"),
         ("--target-tokens", args.target_tokens, "target_tokens"),

@@ -8,26 +8,17 @@ Examples:
 """
 
 import argparse
+from functools import partial
 
-from hf_nmt_interp.cli.arguments import (
-    add_decoding,
-    add_model,
-    add_output,
-    add_sentences,
-    generate_options,
-    read_sentences,
-)
-from hf_nmt_interp.cli.output import write_rows
+from hf_nmt_interp.cli.arguments import add_translating, generate_options, read_sentences
+from hf_nmt_interp.cli.output import show_progress, write_rows
 from hf_nmt_interp.cli.verbs.attribute import add_method, parse_settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Sentences, method, model, decoding and output."""
-    add_sentences(parser)
     add_method(parser)
-    add_model(parser)
-    add_decoding(parser, batch_size=16)
-    add_output(parser)
+    add_translating(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -36,11 +27,11 @@ def run(args: argparse.Namespace) -> None:
     settings = parse_settings(args.method, args.set)
 
     from hf_nmt_interp.analysis.detached import detached_study
-    from hf_nmt_interp.cli.loading import check_lengths, load
+    from hf_nmt_interp.cli.loading import load_for
 
-    model, tokenizer = load(args.model, args.device, args.source_lang, args.target_lang)
-    check_lengths(model, tokenizer, sentences)
+    model, tokenizer = load_for(args, sentences)
     options = {"batch_size": args.batch_size, "generate": generate_options(args)}
-    study = detached_study(model, tokenizer, sentences, args.method, **options, **settings)
+    track = partial(show_progress, label="Explaining")
+    study = detached_study(model, tokenizer, sentences, args.method, track=track, **options, **settings)
     rows = [{k: v if isinstance(v, str) else round(v, 4) for k, v in row.items()} for row in study.table()]
     write_rows(rows, args, "Detached sources")

@@ -2,61 +2,69 @@
 
 comprehensiveness  mean loss of probability without the best 10 to 50 % of the source words; higher is better
 sufficiency        mean loss with only those words left; lower is better
-`random` ranks the source words at random.
+c_margin, s_margin half the 95 % confidence interval of the difference to the row above, paired by sentence:
+                   a smaller difference may be chance
+`random` ranks the source words at random. All methods explain the same translations.
 
 Examples:
   hf-nmt-interp faithfulness --method lrp --method attention "I like tea." "She has a red car." "We are at home."
+  hf-nmt-interp faithfulness --method smoothgrad:smoothgrad=10 --method attention:layer=0,head=1 "I like tea."
 """
 
 import argparse
+from functools import partial
 
-from hf_nmt_interp.cli.arguments import (
-    add_decoding,
-    add_model,
-    add_output,
-    add_sentences,
-    generate_options,
-    read_sentences,
-)
-from hf_nmt_interp.cli.output import Row, write_rows
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.cli.arguments import add_translating, generate_options, read_sentences
+from hf_nmt_interp.cli.output import Row, show_progress, write_rows
+from hf_nmt_interp.cli.verbs.attribute import parse_settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Sentences, methods, model, decoding and output."""
-    add_sentences(parser)
+    """Methods, sentences, model, decoding and output."""
     parser.add_argument(
-        "--method", action="append", metavar="NAME", help="may be repeated (default: all of attribute --list-methods)"
+        "--method",
+        action="append",
+        metavar="NAME[:SETTING=VALUE,...]",
+        help="may be repeated (default: all that fit the model, as they are)",
     )
-    add_model(parser)
-    add_decoding(parser, batch_size=16)
-    add_output(parser)
+    add_translating(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Explain by each method, erase, and write a table."""
+    """Translate, explain by each method, erase, and write a table."""
     from hf_nmt_interp.attribution import METHODS
 
-    for name in args.method or ():
-        if name not in METHODS:
-            raise InputError(f"--method: {name!r} is not one of {', '.join(METHODS)}")
+    asked = {text: _parse(text) for text in args.method or METHODS}
     sentences = read_sentences(args)
 
-    from hf_nmt_interp.attribution.api import attribute
-    from hf_nmt_interp.cli.loading import check_lengths, load
-    from hf_nmt_interp.metrics.faithfulness import faithfulness, random_scores
+    from hf_nmt_interp.attribution.api import make_method
+    from hf_nmt_interp.cli.loading import load_for
+    from hf_nmt_interp.metrics.faithfulness import compare
 
-    model, tokenizer = load(args.model, args.device, args.source_lang, args.target_lang)
-    check_lengths(model, tokenizer, sentences)
+    model, tokenizer = load_for(args, sentences)
+    methods = {
+        text: make_method(model, name, **settings)
+        for text, (name, settings) in asked.items()
+        if args.method or METHODS[name].fits(model)
+    }
+    track = partial(show_progress, label="Comparing")
+    found = compare(model, tokenizer, sentences, methods, args.batch_size, generate_options(args), track)
+    ranked = sorted(found, key=lambda name: -found[name].area["comprehensiveness"])
     rows: list[Row] = []
-    for name in args.method or METHODS:
-        results = attribute(
-            model, tokenizer, sentences, None, name, batch_size=args.batch_size, generate=generate_options(args)
-        )
-        rows.append({"method": name} | _rounded(faithfulness(model, results).area))
-    rows.append({"method": "random"} | _rounded(faithfulness(model, results, scores=random_scores()).area))
-    write_rows(sorted(rows, key=lambda row: -row["comprehensiveness"]), args, "Faithfulness")
+    for name, above in zip(ranked, [None, *ranked], strict=False):
+        row: Row = {"method": name}
+        margin = found[name].margin(found[above]) if above else {}
+        for measure, area in found[name].area.items():
+            row |= {measure: _rounded(area), f"{measure[0]}_margin": _rounded(margin.get(measure))}
+        rows.append(row)
+    write_rows(rows, args, "Faithfulness")
 
 
-def _rounded(areas: dict[str, float]) -> dict[str, float]:
-    return {name: round(value, 4) for name, value in areas.items()}
+def _parse(text: str) -> tuple[str, dict]:
+    """Name and settings of `NAME` or `NAME:SETTING=VALUE,...`."""
+    name, _, settings = text.partition(":")
+    return name, parse_settings(name, settings.split(",") if settings else [], "--method")
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None or value != value else round(value, 4)  # NaN has no place in JSON

@@ -37,7 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_sentences(parser)
     parser.add_argument("--target-file", metavar="FILE", help="their translations (default: the model translates)")
     parser.add_argument("--trees", metavar="FILE", help="CoNLL-U file with dependency trees of the source language")
-    parser.add_argument("--limit", type=positive, metavar="N", help="take only the first N sentences, and trees")
     parser.add_argument(
         "--relevance-sentences", type=int, metavar="N", help="relevance from N sentences only, which is the slow part"
     )
@@ -61,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
 
     trees = list(read_conllu(args.trees))[: args.limit] if args.trees else None
     given = args.sentences or args.input or not trees
-    sources = read_sentences(args)[: args.limit] if given else None
+    sources = read_sentences(args) if given else None
     targets = read_file(args.target_file)[: args.limit] if args.target_file else None
 
     from hf_nmt_interp.cli.loading import load

@@ -18,10 +18,7 @@ from typing import Any
 
 from hf_nmt_interp.cli.arguments import (
     FORMATS,
-    add_decoding,
-    add_model,
-    add_output,
-    add_sentences,
+    add_translating,
     chosen_format,
     generate_options,
     read_sentences,
@@ -32,10 +29,7 @@ from hf_nmt_interp.errors import InputError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Sentences, model, decoding and output."""
-    add_sentences(parser)
-    add_model(parser)
-    add_decoding(parser, batch_size=32)
-    add_output(parser, ("text", *FORMATS))
+    add_translating(parser, batch_size=32, formats=("text", *FORMATS))
     group = parser.add_argument_group("mark-up")
     group.add_argument("--markup", action="store_true", help="carry inline tags and placeholders over")
     group.add_argument("--align", default="saliency", metavar="METHOD", help="that aligns (default: %(default)s)")
