@@ -94,8 +94,8 @@ def main() -> None:
 
     from transformers import AutoTokenizer, set_seed
 
+    from hf_nmt_interp.decoding.languages import set_languages
     from hf_nmt_interp.models.demo import find_model
-    from hf_nmt_interp.training.data import set_languages
     from hf_nmt_interp.training.l0 import L0Trainer, load_gated
 
     set_seed(config.seed)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from hf_nmt_interp.decoding.languages import set_languages
 from hf_nmt_interp.errors import InputError
 
 _BOX = "demo:"
@@ -24,7 +25,10 @@ def load(
     """
     with _status(f"Loading {name}"):
         model, tokenizer = _from_box(name) if name.startswith(_BOX) else _from_pretrained(name)
-        _set_languages(model, tokenizer, source_lang, target_lang)
+        if (source_lang or target_lang) and not hasattr(tokenizer, "src_lang"):
+            flag = "--source-lang" if source_lang else "--target-lang"
+            raise InputError(f"{flag}: {type(tokenizer).__name__} has no languages to choose; leave it out")
+        set_languages(model, tokenizer, source_lang, target_lang)
         return _to(model.eval(), device), tokenizer
 
 
@@ -99,21 +103,6 @@ def _reason(error: Exception, is_local: bool) -> str:
     if "not a valid model identifier" in text or "404" in text:
         return "no such model on the Hub and no such folder here (private ones need `hf auth login`)"
     return text[:200]
-
-
-def _set_languages(model: Any, tokenizer: Any, source_lang: str | None, target_lang: str | None) -> None:
-    for flag, code, attribute in (("source", source_lang, "src_lang"), ("target", target_lang, "tgt_lang")):
-        if code is None:
-            continue
-        if not hasattr(tokenizer, attribute):
-            raise InputError(f"--{flag}-lang: {type(tokenizer).__name__} has no languages to choose; leave it out")
-        token = getattr(tokenizer, "lang_code_to_token", {}).get(code, code)
-        language = tokenizer.convert_tokens_to_ids(token)
-        if language in (None, tokenizer.unk_token_id):
-            raise InputError(f"--{flag}-lang: {code!r} is not a language of {type(tokenizer).__name__}")
-        setattr(tokenizer, attribute, code)
-        if flag == "target":
-            model.generation_config.forced_bos_token_id = language
 
 
 def _to(model: Any, device: str) -> Any:

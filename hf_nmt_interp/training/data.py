@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.corpus import Pair
 from hf_nmt_interp.training.batching import Example
 
@@ -27,26 +26,6 @@ def encode_pairs(tokenizer: Any, pairs: Iterable[Pair], max_length: int, *, cut:
         for (source, target), input_ids, labels in zip(chunk, encoded["input_ids"], encoded["labels"], strict=True):
             if cut or (max(len(input_ids), len(labels)) <= max_length and source.strip() and target.strip()):
                 yield {"input_ids": input_ids, "labels": labels}
-
-
-def set_languages(model: Any, tokenizer: Any, source: str, target: str) -> None:
-    """Set the languages of a many-language checkpoint (mBART, M2M100, NLLB); others need no setting.
-
-    Args:
-        model: its `generate()` will begin translations with the target language.
-        tokenizer: will mark sources and targets with the languages.
-        source: language code as the tokenizer writes it, e.g. `en`, `en_XX` or `eng_Latn`.
-        target: likewise.
-    """
-    if not hasattr(tokenizer, "src_lang"):
-        return
-    for name, code in (("source", source), ("target", target)):
-        token = getattr(tokenizer, "lang_code_to_token", {}).get(code, code)
-        language = tokenizer.convert_tokens_to_ids(token)
-        if language in (None, tokenizer.unk_token_id):
-            raise InputError(f"{name}: {code!r} is not a language of {type(tokenizer).__name__}")
-    tokenizer.src_lang, tokenizer.tgt_lang = source, target
-    model.generation_config.forced_bos_token_id = language
 
 
 @dataclass(frozen=True)

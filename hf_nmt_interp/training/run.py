@@ -112,9 +112,9 @@ def load_checkpoint(name: str, data: DataArguments) -> tuple[Any, Any]:
     """
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+    from hf_nmt_interp.decoding.languages import set_languages
     from hf_nmt_interp.models import register_kinds
     from hf_nmt_interp.models.demo import find_model
-    from hf_nmt_interp.training.data import set_languages
 
     place = find_model(name)
     register_kinds()

@@ -116,7 +116,7 @@ def test_languages_of_a_model_of_many(tmp_path) -> None:
     model, loaded = loading.load(str(tmp_path), source_lang="fr", target_lang="de")
     assert (loaded.src_lang, loaded.tgt_lang) == ("fr", "de")
     assert model.generation_config.forced_bos_token_id == loaded.get_lang_id("de")
-    with pytest.raises(InputError, match="--target-lang: 'qq' is not a language of M2M100Tokenizer"):
+    with pytest.raises(InputError, match="target_lang: 'qq' is not a language of M2M100Tokenizer"):
         loading.load(str(tmp_path), target_lang="qq")
 
 
