@@ -1,5 +1,7 @@
 """Losses as pure functions of tensors."""
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -78,6 +80,31 @@ def l0_loss(cross_entropy: Tensor, open_heads: Tensor, weight: float) -> Tensor:
         weight: lambda.
     """
     return cross_entropy + weight * open_heads
+
+
+def mask_distance(masks: Sequence[Tensor], labels: Tensor) -> Tensor:
+    """Sum over labelled steps of ||1 - m||_2, norm over the source, mean over layers and heads (lu2021, eq. 6).
+
+    Args:
+        masks: m of each layer [B, H, T, S], 1 at padding.
+        labels: [B, T], -100 is ignored.
+
+    >>> mask_distance([torch.tensor([[[[0.4, 0.2, 1.0]]]])], torch.tensor([[7]])).item()
+    1.0
+    """
+    by_step = torch.stack([(1 - mask).norm(dim=-1).mean(1) for mask in masks]).mean(0)  # [B, T]
+    return by_step.masked_fill(labels == -100, 0).sum()
+
+
+def mask_loss(perturbed_cross_entropy: Tensor, distance: Tensor, alpha: float) -> Tensor:
+    """What the mask network minimises: -L_NMT under perturbed weights + alpha ||1 - m||_2 (lu2021, eq. 5).
+
+    Args:
+        perturbed_cross_entropy: [] of the translation model.
+        distance: [] of the masks from 1.
+        alpha: larger perturbs less.
+    """
+    return alpha * distance - perturbed_cross_entropy
 
 
 def ramp(step: int, warmup: int) -> float:

@@ -131,12 +131,16 @@ class TranslationTrainer(Seq2SeqTrainer):
         else:
             outputs = model(**inputs, use_cache=False)
             loss = label_smoothed_cross_entropy(outputs.logits, labels, smoothing)
-        if num_items_in_batch is None or not model.training:
-            loss = loss / labels.ne(-100).sum()
-        else:  # gradients are averaged over processes; the count is of all of them, unless the user wants otherwise
-            processes = self.args.world_size if self.args.average_tokens_across_devices else 1
-            loss = loss / num_items_in_batch * processes
+        loss = self.per_token(loss, labels, num_items_in_batch if model.training else None)
         return (loss, outputs) if return_outputs else loss
+
+    def per_token(self, total: torch.Tensor, labels: torch.Tensor, num_items_in_batch: Any) -> torch.Tensor:
+        """A sum over labelled positions, as its mean: of the whole step if its number of labels is given."""
+        if num_items_in_batch is None:
+            return total / labels.ne(-100).sum()
+        # gradients are averaged over processes; the count is of all of them, unless the user wants otherwise
+        processes = self.args.world_size if self.args.average_tokens_across_devices else 1
+        return total / num_items_in_batch * processes
 
     def _has_plain_head(self, model: torch.nn.Module) -> bool:
         """Whether logits are `lm_head(states) + final_logits_bias` and no launcher wraps the model or its dtype."""

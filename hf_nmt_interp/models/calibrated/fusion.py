@@ -127,7 +127,7 @@ class Gate(Fusion):
         return torch.sigmoid(logits[..., 0] + self.bias[:, None])
 
     def forward(self, attention, calibrated, gate, visible):
-        return calibrated.lerp(attention, gate[..., None])
+        return calibrated.lerp(attention, gate[..., None].to(attention.dtype))  # autocast mixes them
 
     def reset(self, std: float) -> None:
         init.normal_(self.weight, std=std)

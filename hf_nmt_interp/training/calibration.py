@@ -1,0 +1,142 @@
+"""Joint training of a translator and of the masks that calibrate its cross-attention (lu2021, section 3.3)."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoConfig, TrainerCallback
+
+from hf_nmt_interp.decoding.force import decoder_inputs
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.calibrated import CalibratedAttentionMixin
+from hf_nmt_interp.models.demo import find_model
+from hf_nmt_interp.training.losses import (
+    label_smoothed_cross_entropy,
+    linear_cross_entropy,
+    mask_distance,
+    mask_loss,
+)
+from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
+
+
+def load_calibrated(name: str, **settings: Any) -> Any:
+    """A translator with calibrated cross-attention, in float32, from a plain or calibrated checkpoint.
+
+    Args:
+        name: folder, id on the Hub, or `demo:en-de` and the like for a translator in the box.
+        settings: of `from_pretrained`, e.g. `fusion="anneal", anneal_steps=3000`.
+    """
+    name = find_model(name)
+    kind = AutoConfig.from_pretrained(name).model_type.removeprefix("calibrated_")
+    classes: dict[str, Any] = {
+        c.config_class.model_type.removeprefix("calibrated_"): c
+        for c in CalibratedAttentionMixin.__subclasses__()
+        if c.config_class
+    }
+    if kind not in classes:
+        known = ", ".join(classes)
+        raise InputError(f"name: {name!r} is of the family {kind!r}, which has no calibrated models; {known} have")
+    try:
+        return classes[kind].from_pretrained(name, dtype="float32", **settings)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
+@dataclass
+class CalibrationConfig(TranslationConfig):
+    """`TranslationConfig` with the weight of the masks' distance from 1."""
+
+    alpha: float = field(
+        default=0.1, metadata={"help": "Weight of ||1 - m||_2 in the mask network's loss; larger perturbs less."}
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.alpha < 0:
+            raise InputError(f"alpha: {self.alpha} must not be negative")
+        if self.gradient_checkpointing:
+            raise InputError("gradient_checkpointing: it would train both losses on all parameters; turn it off")
+
+
+class CalibrationTrainer(TranslationTrainer):
+    """`TranslationTrainer` for a calibrated model.
+
+    theta gets the gradient of the NMT loss under fused weights, theta_m (all W_Q and W_K) that of -(NMT loss under
+    perturbed weights) + alpha ||1 - m||_2, m of the perturbed pass, both from one backward pass. `loss` in the logs is
+    the NMT loss; `perturbed_loss`, `mask_distance` and `mask_mean` are logged beside it, as means over the first
+    process's batches since the last log. Evaluation is with fused weights.
+
+    Args:
+        model: a calibrated model, e.g. of `load_calibrated`.
+        args: a `CalibrationConfig`.
+        more: as for `Seq2SeqTrainer`.
+    """
+
+    args: CalibrationConfig
+
+    def __init__(self, model: Any, args: CalibrationConfig, **more: Any) -> None:
+        if not hasattr(model, "two_passes"):
+            raise InputError(
+                f"model: {type(model).__name__} has no masks; load it with load_calibrated or a Calibrated class"
+            )
+        model.config.mask_alpha = args.alpha
+        super().__init__(model=model, args=args, **more)
+        self.add_callback(CountSteps())
+        self._seen: list[Tensor] = []  # perturbed loss, distance and mean mask of each batch since the last log
+
+    def compute_loss(self, model, inputs: dict[str, Any], return_outputs=False, num_items_in_batch=None):
+        """NMT loss per target token; its gradient is that of both losses, each on its own parameters."""
+        if not model.training:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        labels = inputs["labels"]
+        shifted = inputs.get("decoder_input_ids")
+        if shifted is None:
+            shifted = decoder_inputs(self.model, labels)
+        batch = {"input_ids": inputs["input_ids"], "attention_mask": inputs.get("attention_mask")}
+        fused, perturbed, masks, outputs = self._both_losses(model, labels, batch | {"decoder_input_ids": shifted})
+        distance = mask_distance(masks, labels)
+        self._seen.append(_summary(perturbed, distance, masks, inputs))
+        second = mask_loss(perturbed, distance, self.args.alpha)
+        # the second loss adds its gradient and not its value
+        loss = self.per_token(fused + second - second.detach(), labels, num_items_in_batch)
+        return (loss, outputs) if return_outputs else loss
+
+    def _both_losses(self, model, labels: Tensor, batch: dict[str, Any]):
+        """Sums of the cross entropy under fused and under perturbed weights, masks, and the model's output."""
+        smoothing = self.args.label_smoothing_factor
+        if self.args.fused_loss and self._has_plain_head(model):
+            passes, weight, bias = model.two_passes(**batch), model.lm_head.weight, model.final_logits_bias[0]
+            fused = linear_cross_entropy(passes.fused, weight, bias, labels, smoothing)
+            perturbed = linear_cross_entropy(passes.perturbed, weight.detach(), bias, labels, smoothing)
+            return fused, perturbed, passes.masks, None
+        outputs = model(**batch, perturbed=True)
+        logits = outputs.logits, outputs.perturbed_logits
+        fused, perturbed = (label_smoothed_cross_entropy(of, labels, smoothing) for of in logits)
+        return fused, perturbed, outputs.perturbed_masks, outputs
+
+    def log(self, logs: dict[str, Any], *args, **kwargs) -> None:
+        """As always, with what the mask network does."""
+        if "loss" in logs and self._seen:
+            found = torch.stack(self._seen).mean(0).tolist()
+            names = ("perturbed_loss", "mask_distance", "mask_mean")
+            logs |= {name: round(value, 5) for name, value in zip(names, found, strict=True)}
+            self._seen.clear()
+        super().log(logs, *args, **kwargs)
+
+
+@torch.no_grad()
+def _summary(perturbed: Tensor, distance: Tensor, masks, inputs: dict[str, Any]) -> Tensor:
+    """Perturbed loss and distance per step, and the mean mask over real source and target tokens, [3]."""
+    steps = inputs["labels"] != -100
+    real = inputs["attention_mask"] if "attention_mask" in inputs else torch.ones_like(inputs["input_ids"])
+    pairs = steps[:, :, None] & (real != 0)[:, None]  # [B, T, S]
+    mean = torch.stack([mask.mean(1)[pairs].mean() for mask in masks]).mean()
+    return torch.stack([perturbed / steps.sum(), distance / steps.sum(), mean]).float()
+
+
+class CountSteps(TrainerCallback):
+    """Tells the model of each step, before its checkpoint is written."""
+
+    def on_step_end(self, args, state, control, **kwargs) -> None:
+        getattr(kwargs["model"], "module", kwargs["model"]).count_step()
