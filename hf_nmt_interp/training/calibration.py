@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, TrainerCallback
+from transformers import AutoConfig, GenerationConfig, TrainerCallback
 
 from hf_nmt_interp.decoding.force import decoder_inputs
 from hf_nmt_interp.errors import InputError
@@ -20,11 +20,12 @@ from hf_nmt_interp.training.losses import (
 from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
 
 
-def load_calibrated(name: str, **settings: Any) -> Any:
+def load_calibrated(name: str, from_scratch: bool = False, **settings: Any) -> Any:
     """A translator with calibrated cross-attention, in float32, from a plain or calibrated checkpoint.
 
     Args:
         name: folder, id on the Hub, or `demo:en-de` and the like for a translator in the box.
+        from_scratch: take the checkpoint's sizes only, and draw all weights anew.
         settings: of `from_pretrained`, e.g. `fusion="anneal", anneal_steps=3000`.
     """
     name = find_model(name)
@@ -38,9 +39,13 @@ def load_calibrated(name: str, **settings: Any) -> Any:
         known = ", ".join(classes)
         raise InputError(f"name: {name!r} is of the family {kind!r}, which has no calibrated models; {known} have")
     try:
-        return classes[kind].from_pretrained(name, dtype="float32", **settings)
+        if not from_scratch:
+            return classes[kind].from_pretrained(name, dtype="float32", **settings)
+        model = classes[kind](classes[kind].config_class.from_pretrained(name, dtype="float32", **settings))
     except ValueError as error:
         raise InputError(str(error)) from error
+    model.generation_config = GenerationConfig.from_pretrained(name)
+    return model
 
 
 @dataclass
