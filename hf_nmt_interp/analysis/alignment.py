@@ -109,6 +109,23 @@ def extract_links(scores: np.ndarray, extraction: str = "argmax", threshold: flo
     return EXTRACTIONS[extraction](scores, threshold) if scores.size else set()
 
 
+def joint_scores(forward: np.ndarray, backward: np.ndarray) -> np.ndarray:
+    """p(i | t) p(t | i): scores [target words, source words] of links that both directions of translation believe in.
+
+    Args:
+        forward: [target words, source words] of the source-target translator.
+        backward: [source words, target words] of the target-source translator.
+
+    Returns:
+        The products, -inf instead of 0: such a link is never taken.
+
+    >>> joint_scores(np.array([[3.0, 1.0], [1.0, 1.0]]), np.array([[1.0, 0.0], [1.0, 3.0]])).tolist()
+    [[0.75, 0.0625], [-inf, 0.375]]
+    """
+    product = normalise(forward) * normalise(backward).T
+    return np.where(product > 0, product, -np.inf)
+
+
 @dataclass(frozen=True, eq=False)
 class WordAlignment:
     """The alignment of one sentence pair.

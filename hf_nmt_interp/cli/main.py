@@ -17,6 +17,7 @@ VERBS = (
     "attribute",
     "align",
     "aer",
+    "alignment-table",
     "contributions",
     "faithfulness",
     "detached",
@@ -39,7 +40,7 @@ def make_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="<verb>")
     for name in VERBS:
-        module = import_module(f"hf_nmt_interp.cli.verbs.{name}")
+        module = import_module(f"hf_nmt_interp.cli.verbs.{name.replace('-', '_')}")
         text, _, examples = (module.__doc__ or "").strip().partition("\n\nExamples:\n")
         verb = verbs.add_parser(
             name,

@@ -1,11 +1,17 @@
-"""The cross-attention layer and head that aligns best, chosen on a development set."""
+"""The cross-attention layer and head that aligns best, chosen on a development set with gold links or without them.
 
-from collections.abc import Sequence
+Without: two translators of opposite directions align the same words, and where they agree, both are likely to be right
+(Chen et al. 2020 choose layers this way).
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import torch
 
 from hf_nmt_interp.analysis.alignment import extract_links, word_scores
+from hf_nmt_interp.analysis.symmetrization import flip
 from hf_nmt_interp.attribution.api import Text, batches_of
 from hf_nmt_interp.attribution.attention import all_labels_as_inputs, attention_weights
 from hf_nmt_interp.attribution.base import Batch, evaluating, make_batch
@@ -16,6 +22,8 @@ from hf_nmt_interp.metrics.aer.rate import alignment_error_rate
 from hf_nmt_interp.models.families import Parts, parts
 from hf_nmt_interp.text.pharaoh import Links
 from hf_nmt_interp.text.tokens import encode_source, encode_target
+
+Key = tuple[int, int | None, bool]  # layer, head (None is the mean of all), shifted
 
 
 class AttentionChoice(NamedTuple):
@@ -52,11 +60,20 @@ def attention_error_rates(
     sure, possible = gold if isinstance(gold, tuple) else (gold, gold)
     if not len(sources) == len(targets) == len(sure):
         raise InputError(f"gold: {len(sure)} pairs, but {len(sources)} sources and {len(targets)} targets")
+    links = attention_links(model, tokenizer, sources, targets, batch_size)
+    rates = [AttentionChoice(*key, alignment_error_rate(found, sure, possible)["aer"]) for key, found in links.items()]
+    return sorted(rates, key=lambda choice: choice.aer)
+
+
+def attention_links(
+    model: Any, tokenizer: Any, sources: Sequence[Text], targets: Sequence[Text], batch_size: int = 16
+) -> dict[Key, list[Links]]:
+    """Links of each sentence pair by each (layer, head, shifted), from one pass over the data."""
     translator = parts(model)
     source_sides = [encode_source(tokenizer, text) for text in sources]
     target_sides = [encode_target(tokenizer, text) for text in targets]
     pairs = [Translation(s.ids, t.ids) for s, t in zip(source_sides, target_sides, strict=True)]
-    links: dict[tuple[int, int | None, bool], list[Links]] = {}
+    links: dict[Key, list[Links]] = {}
     for rows in batches_of([pair.size for pair in pairs], batch_size):
         batch = make_batch(model, **collate([pairs[n] for n in rows], model.config.pad_token_id or 0, model.device))
         for (layer, head), weights in _cross_weights(model, translator, batch).items():
@@ -67,8 +84,33 @@ def attention_error_rates(
                     scores = weights[b, shifted : shifted + T, :S].float().cpu().numpy()
                     sides = source_sides[n].token_words, target_sides[n].token_words
                     found[n] = extract_links(word_scores(scores, *sides))
-    rates = [AttentionChoice(*key, alignment_error_rate(found, sure, possible)["aer"]) for key, found in links.items()]
-    return sorted(rates, key=lambda choice: choice.aer)
+    return links
+
+
+def agreeing_attention(
+    forward: Mapping[Key, Sequence[Links]], backward: Mapping[Key, Sequence[Links]], heads: bool, shifted: bool
+) -> tuple[AttentionChoice, AttentionChoice]:
+    """The layers of two opposite translators whose alignments agree best; no gold links are needed.
+
+    Args:
+        forward: `attention_links` of the source-target translator.
+        backward: `attention_links` of the target-source translator for the same pairs.
+        heads: whether a single head may be chosen, else the mean over heads.
+        shifted: which kind of weights.
+
+    Returns:
+        A choice for each translator; its `aer` is the error rate of the one's links against the other's.
+    """
+    ours, theirs = (
+        {key: found for key, found in links.items() if key[2] == shifted and (heads or key[1] is None)}
+        for links in (forward, backward)
+    )
+    flipped = {key: [flip(pair) for pair in found] for key, found in theirs.items()}
+    aer, mine, other = min(
+        ((alignment_error_rate(ours[a], flipped[b])["aer"], a, b) for a, b in product(ours, flipped)),
+        key=lambda choice: choice[0],
+    )
+    return AttentionChoice(*mine, aer), AttentionChoice(*other, aer)
 
 
 def best_attention(
@@ -84,8 +126,8 @@ def best_attention(
 @torch.no_grad()
 def _cross_weights(model: Any, translator: Parts, batch: Batch) -> dict[tuple[int, int | None], torch.Tensor]:
     """Cross-attention weights [B, T + 1, S] of each layer and head; head None is the mean."""
-    layers = [(n, a) for n, a in enumerate(translator.attentions("cross")) if a.heads]
-    with evaluating(model), Tape([m for _, a in layers for m in (a.core, a.query, a.key)]) as tape:
+    layers = [(n, a) for n, a in enumerate(translator.cross) if a.heads]
+    with evaluating(model), Tape([m for _, a in layers for m in a.recorded]) as tape:
         model(**batch.inputs() | {"decoder_input_ids": all_labels_as_inputs(batch)})
     found: dict[tuple[int, int | None], torch.Tensor] = {}
     for layer, attention in layers:

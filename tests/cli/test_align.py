@@ -7,6 +7,8 @@ import sys
 import pytest
 
 import hf_nmt_interp as hni
+from hf_nmt_interp.analysis.alignment import extract_links, joint_scores
+from hf_nmt_interp.analysis.symmetrization import flip
 from hf_nmt_interp.cli.loading import load
 from hf_nmt_interp.cli.verbs import align as verb
 from hf_nmt_interp.text.pharaoh import format_links, read_links
@@ -71,6 +73,12 @@ def test_two_directions(align, tiny, files, model_folder) -> None:
         chosen = ["--symmetrize", name] if name else []
         code, out, _ = align(*files, "--reverse-model", model_folder, *chosen)
         assert (code, out) == (0, pharaoh(hni.symmetrize(forward, backward, name or "grow-diag-final")))
+    sides = [hni.align_words(*tiny, *texts, method="attention") for texts in (pairs, pairs[::-1])]
+    joint = [joint_scores(a.scores, b.scores) for a, b in zip(*sides, strict=True)]
+    agreed = [extract_links(scores) & flip(extract_links(scores.T)) for scores in joint]
+    code, out, _ = align(*files, "--reverse-model", model_folder, "--joint", "--symmetrize", "intersection")
+    assert (code, out) == (0, pharaoh(agreed))
+    assert "--joint: needs the other direction" in align(*files, "--joint").err
 
 
 def test_a_line_for_each_line_whatever_it_is(align, tiny, tmp_path) -> None:

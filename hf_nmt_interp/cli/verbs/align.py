@@ -52,6 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="intersection, union, grow-diag, grow-diag-final (default with --reverse-model), grow-diag-final-and",
     )
+    group.add_argument(
+        "--joint",
+        action="store_true",
+        help="multiply the soft scores of both directions before links are taken and symmetrised",
+    )
     add_model(parser)
     add_decoding(parser, batch_size=32)
     group = parser.add_argument_group("output")
@@ -67,8 +72,9 @@ def run(args: argparse.Namespace) -> None:
     """Align window by window."""
     if args.translations and args.target:
         raise InputError("--translations: the translations are given in TARGET; leave one out")
-    if args.symmetrize and not args.reverse_model:
-        raise InputError("--symmetrize: needs the other direction; give --reverse-model")
+    for flag in ("symmetrize", "joint"):
+        if getattr(args, flag) and not args.reverse_model:
+            raise InputError(f"--{flag}: needs the other direction; give --reverse-model")
     if args.resume and not args.output:
         raise InputError("--resume: needs --output")
     outputs = [path for path in (args.output, args.translations) if path]
@@ -119,7 +125,7 @@ class _Aligner:
         from hf_nmt_interp.cli.loading import load
         from hf_nmt_interp.text.tokens import encode_target
 
-        self.heuristic = args.symmetrize or "grow-diag-final"
+        self.heuristic, self.joint = args.symmetrize or "grow-diag-final", args.joint
         symmetrize(set(), set(), self.heuristic)  # a wrong name is refused before the work
         self.settings: dict[str, Any] = parse_settings(args.method, args.set) | {
             "method": args.method,
@@ -149,7 +155,7 @@ class _Aligner:
             return [*self._try(lines[:half]), *self._try(lines[half:])] if half else [error]
 
     def _pairs(self, lines: list[tuple[str, ...]]) -> "list[WordAlignment]":
-        from hf_nmt_interp.analysis.alignment import align_words
+        from hf_nmt_interp.analysis.alignment import align_words, extract_links, joint_scores
         from hf_nmt_interp.analysis.symmetrization import flip, symmetrize
 
         if not lines:
@@ -161,5 +167,12 @@ class _Aligner:
             return found
         sides = [a.target_words for a in found], [a.source_words for a in found]
         other = align_words(*self.backward, *sides, **self.settings)
-        links = ((a.links, flip(b.links)) for a, b in zip(found, other, strict=True))
-        return [replace(a, links=symmetrize(*pair, self.heuristic)) for a, pair in zip(found, links, strict=True)]
+        links = [(a.links, b.links) for a, b in zip(found, other, strict=True)]
+        if self.joint:
+            how = self.settings["extraction"], self.settings["threshold"]
+            joint = [joint_scores(a.scores, b.scores) for a, b in zip(found, other, strict=True)]
+            links = [(extract_links(scores, *how), extract_links(scores.T, *how)) for scores in joint]
+        return [
+            replace(a, links=symmetrize(forward, flip(backward), self.heuristic))
+            for a, (forward, backward) in zip(found, links, strict=True)
+        ]

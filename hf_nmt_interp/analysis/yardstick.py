@@ -1,0 +1,50 @@
+"""Statistical word alignment by eflomal (Östling and Tiedemann 2016), what alignments of translators are held against.
+
+eflomal is an extra, `pip install "hf_nmt_interp[yardstick]"`; nothing else needs it.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.corpus import Pair
+from hf_nmt_interp.text.pharaoh import Links, parse_links
+
+
+def eflomal_links(pairs: Sequence[Pair], training: Iterable[Pair]) -> tuple[list[Links], list[Links]]:
+    """Links of both directions for sentence pairs, by eflomal's default model over them and the training text at once.
+
+    eflomal lower-cases, and samples: links differ a little from run to run.
+
+    Args:
+        pairs: sentences to align, words between spaces.
+        training: sentence pairs likewise, read once.
+
+    Returns:
+        Links (source word, target word) with at most one source word for each target word, and with at most one
+        target word for each source word.
+    """
+    try:
+        from eflomal import Aligner
+    except ImportError as error:
+        raise InputError(
+            'eflomal is not installed; pip install "hf_nmt_interp[yardstick]", or leave it out'
+        ) from error
+    with TemporaryDirectory() as folder:
+        sides = [Path(folder, name) for name in ("source", "target")]
+        with sides[0].open("w", encoding="utf-8") as source, sides[1].open("w", encoding="utf-8") as target:
+            for pair in chain(pairs, training):
+                for text, file in zip(pair, (source, target), strict=True):
+                    file.write(" ".join(text.split()) + "\n")
+        links = [Path(folder, name) for name in ("forward", "backward")]
+        with sides[0].open(encoding="utf-8") as source, sides[1].open(encoding="utf-8") as target:
+            Aligner().align(source, target, links_filename_fwd=str(links[0]), links_filename_rev=str(links[1]))
+        forward, backward = (_first(path, len(pairs)) for path in links)
+    return forward, backward
+
+
+def _first(path: Path, count: int) -> list[Links]:
+    with path.open(encoding="utf-8") as file:
+        return [parse_links(line, where="eflomal")[1] for line in islice(file, count)]

@@ -1,0 +1,127 @@
+"""Table of alignment error rates: every method, both directions and symmetrised, beside the aligner eflomal.
+
+force  the two translators are led through sentence pairs with gold links
+free   each translates its side of them; the reference is made from eflomal's links (needs --eflomal)
+noise  SmoothGrad by the deviation of its noise: error rate, and entropy of the soft alignment
+
+eflomal (pip install "hf_nmt_interp[yardstick]") is trained on --train and the gold text at once. Words of the gold
+text with the old German ß are spelt as in --train. Layers and heads of attention are chosen by agreement of the two
+directions, without gold links. What is done is kept in FOLDER, and the same command goes on after a run that was cut
+off; table.md and table.jsonl there have the rows so far, log.txt tells what it is at.
+
+Examples:
+  hf-nmt-interp alignment-table out --reverse-model demo:de-en --gold gold.txt train.en train.de --table force
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hf_nmt_interp.cli.arguments import add_model, positive
+from hf_nmt_interp.cli.output import open_output, write_json
+from hf_nmt_interp.errors import InputError
+
+if TYPE_CHECKING:
+    from hf_nmt_interp.metrics.alignment_table import AlignmentTable
+
+_TABLES = ("force", "free", "noise")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Files, models, and what to compute."""
+    parser.add_argument("folder", metavar="FOLDER", help="where results are kept")
+    files = parser.add_argument_group("files")
+    files.add_argument(
+        "--gold",
+        nargs=3,
+        required=True,
+        metavar=("LINKS", "SOURCE", "TARGET"),
+        help="gold links and their sentences, words between spaces; --model translates SOURCE to TARGET",
+    )
+    files.add_argument("--gold-base", type=int, choices=(0, 1), default=0, help="what LINKS counts from (default: 0)")
+    files.add_argument("--train", nargs=2, metavar=("SOURCE", "TARGET"), help="what the translators were trained on")
+    add_model(parser)
+    parser.add_argument("--reverse-model", required=True, metavar="NAME", help="translator of the other direction")
+    group = parser.add_argument_group("table")
+    group.add_argument("--table", nargs="+", choices=_TABLES, help="default: all, free only with --eflomal")
+    group.add_argument("--method", action="append", metavar="NAME", help="a line of the table; may be repeated")
+    group.add_argument("--eflomal", action="store_true", help="with eflomal as a yardstick")
+    group.add_argument("--sigma", nargs="+", type=float, default=[0, 0.05, 0.1, 0.15, 0.2, 0.3], metavar="S")
+    group.add_argument("--limit", type=positive, metavar="N", help="only the first N pairs, for a quick try")
+    group.add_argument("--batch-size", type=positive, default=16, metavar="N", help="default: %(default)s")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Compute row by row and write the tables again after each."""
+    from hf_nmt_interp.metrics.alignment_table import ROWS
+    from hf_nmt_interp.report.alignment import alignment_markdown
+
+    for name in args.method or ():
+        if name not in ROWS:
+            raise InputError(f"--method: {name!r} is not one of {', '.join(ROWS)}")
+    if args.eflomal and not args.train:
+        raise InputError("--eflomal: needs the text to train on; give --train")
+    if "free" in (args.table or ()) and not args.eflomal:
+        raise InputError("--table: free decoding is held against eflomal; give --eflomal")
+    folder, rows = Path(args.folder), []
+    for row in _rows(args, *_table(args)):
+        rows.append(row)
+        with open_output(str(folder / "table.jsonl")) as file:
+            write_json(rows, file)
+        with open_output(str(folder / "table.md")) as file:
+            file.write(alignment_markdown(rows))
+    print(alignment_markdown(rows), end="")
+
+
+def _table(args: argparse.Namespace) -> "tuple[AlignmentTable, list[tuple[str, str]]]":
+    """The table, and the gold sentence pairs beyond its limit."""
+    from hf_nmt_interp.cli.loading import load
+    from hf_nmt_interp.metrics.alignment_table import AlignmentTable
+    from hf_nmt_interp.text.corpus import read_lines, read_parallel
+    from hf_nmt_interp.text.pharaoh import read_gold
+    from hf_nmt_interp.text.spelling import new_spelling
+
+    gold = read_gold(args.gold[0], args.gold_base)
+    pairs = list(read_parallel(*args.gold[1:]))
+    if len(pairs) != len(gold[0]):
+        raise InputError(f"{args.gold[0]}: {len(gold[0])} lines, but {args.gold[1]} has {len(pairs)}")
+    if args.train:
+        source, target = (
+            new_spelling([pair[side] for pair in pairs], read_lines(path)) for side, path in enumerate(args.train)
+        )
+        pairs = list(zip(source, target, strict=True))
+    codes = args.source_lang, args.target_lang
+    models = load(args.model, args.device, *codes), load(args.reverse_model, args.device, *codes[::-1])
+    limit = args.limit or len(pairs)
+    log = Path(args.folder, "log.txt")
+    start = time.monotonic()
+
+    def say(line: str) -> None:
+        with log.open("a", encoding="utf-8") as file:
+            file.write(f"{time.monotonic() - start:6.0f} s  {line}\n")
+        if sys.stderr.isatty():
+            print(line, file=sys.stderr)
+
+    shown = gold[0][:limit], gold[1][:limit]
+    return AlignmentTable(*models, pairs[:limit], shown, args.folder, args.batch_size, say), pairs[limit:]
+
+
+def _rows(
+    args: argparse.Namespace, table: "AlignmentTable", others: list[tuple[str, str]]
+) -> Iterator[dict[str, Any]]:
+    from hf_nmt_interp.metrics.alignment_table import ROWS
+
+    wanted = args.table or [name for name in _TABLES if name != "free" or args.eflomal]
+    source, target = map(Path, args.train or ("", ""))
+    names = args.method or ROWS
+    if "force" in wanted:
+        if args.eflomal:
+            yield from table.eflomal((source, target), others)
+        yield from table.force(names)
+    if "free" in wanted:
+        yield from table.free((source, target), names)
+    if "noise" in wanted:
+        yield from table.noise(args.sigma)

@@ -1,0 +1,258 @@
+"""How well each method aligns words, against gold links and against a statistical aligner (ding2019, sections 5, 6).
+
+`force`: two translators of opposite directions are led through the gold sentence pairs. `free`: each translates its
+side of them, and the reference is made of eflomal's two directions: the intersection is sure, the rest of the union
+possible. What is computed is kept in a folder line by line, so that a run that was cut off goes on.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hf_nmt_interp.analysis.alignment import (
+    dispersion,
+    extract_links,
+    joint_scores,
+    make_aligner,
+    normalise,
+    word_scores,
+)
+from hf_nmt_interp.analysis.symmetrization import HEURISTICS, flip, symmetrize
+from hf_nmt_interp.analysis.yardstick import eflomal_links
+from hf_nmt_interp.attribution.api import explain, translate_ids
+from hf_nmt_interp.decoding.translation import Translation
+from hf_nmt_interp.metrics.aer.rate import alignment_error_rate
+from hf_nmt_interp.metrics.best_attention import agreeing_attention, attention_links
+from hf_nmt_interp.text.corpus import Pair, read_parallel
+from hf_nmt_interp.text.pharaoh import Links, read_links, write_links
+from hf_nmt_interp.text.tokens import TokenWords, encode_source, encode_target, separate_punctuation, words_of
+
+Row = dict[str, Any]
+Gold = tuple[Sequence[Links], Sequence[Links]]  # sure and possible links of each pair
+Training = tuple[Path, Path]  # text files whose lines belong together
+Matrices = list[np.ndarray]  # [target words, source words] of each pair
+
+FIXED: dict[str, tuple[str, dict[str, Any]]] = {  # row -> method, settings
+    "attention": ("attention", {"layer": -1}),
+    "smoothed attention": ("smoothed_attention", {"layer": -1}),
+    "Li grad": ("saliency", {"aggregate": "li2016"}),
+    "Li SmoothGrad": ("saliency", {"aggregate": "li2016", "smoothgrad": 30}),
+    "grad": ("saliency", {}),
+    "SmoothGrad": ("saliency", {"smoothgrad": 30}),
+    "LRP": ("lrp", {}),
+}
+CHOSEN = {  # row -> heads, shifted of `agreeing_attention`
+    "best attention": (True, False),
+    "shifted attention": (False, True),
+    "best shifted attention": (True, True),
+}
+ROWS = (*FIXED, *CHOSEN)
+DIRECTIONS = ("forward", "backward")
+
+
+@dataclass
+class Questions:
+    """Sentence pairs for one translator, as ids and as words."""
+
+    pairs: list[Translation]
+    sources: list[TokenWords]
+    targets: list[TokenWords]
+
+    def texts(self) -> list[Pair]:
+        """Words joined by spaces."""
+        return [(" ".join(s.words), " ".join(t.words)) for s, t in zip(self.sources, self.targets, strict=True)]
+
+
+class AlignmentTable:
+    """Makes the rows of the table one by one.
+
+    Args:
+        forward: source-target model and tokenizer.
+        backward: target-source model and tokenizer.
+        pairs: gold sentence pairs, words between spaces.
+        gold: their sure and possible links.
+        folder: where results are kept; texts and weights are compared, so that it can be used again and again.
+        batch_size: pairs at a time.
+        say: called with a line about each batch.
+    """
+
+    def __init__(
+        self,
+        forward: tuple[Any, Any],
+        backward: tuple[Any, Any],
+        pairs: Sequence[Pair],
+        gold: Gold,
+        folder: str | Path,
+        batch_size: int = 16,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.translators, self.gold = dict(zip(DIRECTIONS, (forward, backward), strict=True)), gold
+        self.folder, self.batch_size, self.say = Path(folder), batch_size, say
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.pairs = {"forward": list(pairs), "backward": [(target, source) for source, target in pairs]}
+        self._weights = {name: _weights(model) for name, (model, _) in self.translators.items()}
+        self._choices: dict[str, dict[str, dict[str, Any]]] = {}
+
+    def force(self, names: Sequence[str] = ROWS) -> Iterator[Row]:
+        """Rows of both directions and of all symmetrisations for each method.
+
+        `joint` ones take the links of both directions from the product of their soft scores.
+        """
+        asked = {direction: self._force(direction) for direction in DIRECTIONS}
+        for name in names:
+            scores = [self._scores("force", d, asked[d], *self._method(name, d)) for d in DIRECTIONS]
+            for direction, matrices in zip(DIRECTIONS, scores, strict=True):
+                links = [_turned(extract_links(matrix), direction) for matrix in matrices]
+                yield _row("force", name, direction, links, self.gold, matrices)
+            forward, backward = scores
+            yield from _symmetrised(name, "", forward, backward, self.gold)
+            joint = [joint_scores(f, b) for f, b in zip(forward, backward, strict=True)]
+            yield from _symmetrised(name, "joint ", joint, [scores.T for scores in joint], self.gold)
+
+    def eflomal(self, training: Training, others: Sequence[Pair] = ()) -> Iterator[Row]:
+        """Rows of eflomal, which is trained on the gold text, other text and the training text at once."""
+        found = self._eflomal([*self.pairs["forward"], *others], training)
+        forward, backward = (links[: len(self.pairs["forward"])] for links in found)
+        for direction, links in zip(DIRECTIONS, (forward, backward), strict=True):
+            yield _row("force", "eflomal", direction, links, self.gold)
+        for heuristic in HEURISTICS:
+            yield _row("force", "eflomal", heuristic, symmetrize(forward, backward, heuristic), self.gold)
+
+    def free(self, training: Training, names: Sequence[str] = ROWS) -> Iterator[Row]:
+        """Rows of both directions for each method: how well the translators' own output is aligned."""
+        asked = {direction: self._free(direction) for direction in DIRECTIONS}
+        texts = asked["forward"].texts() + [pair[::-1] for pair in asked["backward"].texts()]
+        found, count = self._eflomal(texts, training), len(self.pairs["forward"])
+        parts = {"forward": slice(count), "backward": slice(count, None)}
+        for name in names:
+            for direction, part in parts.items():
+                one, other = ([_turned(links, direction) for links in side[part]] for side in found)
+                reference = symmetrize(one, other, "intersection"), symmetrize(one, other, "union")
+                matrices = self._scores("free", direction, asked[direction], *self._method(name, direction))
+                yield _row("free", name, direction, [extract_links(m) for m in matrices], reference, matrices)
+
+    def noise(self, sigmas: Sequence[float]) -> Iterator[Row]:
+        """Rows of SmoothGrad by its noise, force decoding of the forward direction; 0 is the gradient itself."""
+        asked = self._force("forward")
+        for sigma in sigmas:
+            method, settings = FIXED["SmoothGrad" if sigma else "grad"]
+            changed = settings | ({"sigma": sigma} if sigma not in (0, 0.15) else {})
+            matrices = self._scores("force", "forward", asked, method, changed)
+            links = [extract_links(matrix) for matrix in matrices]
+            yield _row("noise", f"sigma {sigma:g}", "forward", links, self.gold, matrices)
+
+    def _method(self, name: str, direction: str) -> tuple[str, dict[str, Any]]:
+        if name in FIXED:
+            return FIXED[name]
+        if not self._choices:
+            self.say("choosing attention layers and heads by agreement of the two directions")
+            forward, backward = (
+                attention_links(*self.translators[d], *_sides(self.pairs[d]), self.batch_size) for d in DIRECTIONS
+            )
+            for row, (heads, shifted) in CHOSEN.items():
+                choices = zip(DIRECTIONS, agreeing_attention(forward, backward, heads, shifted), strict=True)
+                self._choices[row] = {d: {"layer": c.layer, "head": c.head, "shifted": c.shifted} for d, c in choices}
+        return "attention", self._choices[name][direction]
+
+    def _force(self, direction: str) -> Questions:
+        tokenizer = self.translators[direction][1]
+        sources, targets = _sides(self.pairs[direction])
+        encoded = [encode_source(tokenizer, words) for words in sources]
+        answers = [encode_target(tokenizer, words) for words in targets]
+        pairs = [Translation(e.ids, a.ids) for e, a in zip(encoded, answers, strict=True)]
+        return Questions(pairs, [e.token_words for e in encoded], [a.token_words for a in answers])
+
+    def _free(self, direction: str) -> Questions:
+        model, tokenizer = self.translators[direction]
+        encoded = [encode_source(tokenizer, words) for words in _sides(self.pairs[direction])[0]]
+        path = self.folder / f"free-{direction}-translations-{self._weights[direction]}.jsonl"
+
+        def translate(rows: slice) -> list[Any]:
+            found = translate_ids(model, [e.ids for e in encoded[rows]], self.batch_size)
+            return [[pair.target_ids, pair.start_id] for pair in found]
+
+        answers = self._kept(path, [e.ids for e in encoded], translate)
+        pairs = [Translation(e.ids, *answer) for e, answer in zip(encoded, answers, strict=True)]
+        targets = [words_of(tokenizer, pair.target_ids, is_target=True) for pair in pairs]
+        return Questions(pairs, [e.token_words for e in encoded], targets)
+
+    def _scores(self, part: str, direction: str, asked: Questions, method: str, settings: dict[str, Any]) -> Matrices:
+        explainer = make_aligner(self.translators[direction][0], method, **settings)
+        what = "-".join([method, *(f"{key}={value}" for key, value in settings.items())])
+        path = self.folder / f"{part}-{direction}-{what}-{self._weights[direction]}.jsonl"
+
+        def score(rows: slice) -> list[Any]:
+            sides = asked.sources[rows], asked.targets[rows]
+            results = explain(explainer, asked.pairs[rows], *sides, self.batch_size)
+            words = (word_scores(r.source, r.source_side, r.target_side) for r in results)
+            return [[[float(f"{x:.5g}") for x in row] for row in matrix] for matrix in words]
+
+        return [np.array(x) for x in self._kept(path, [[p.source_ids, p.target_ids] for p in asked.pairs], score)]
+
+    def _kept(self, path: Path, keys: Sequence[Any], compute: Callable[[slice], list[Any]]) -> list[Any]:
+        """A value for each key: those at the head of the file whose keys agree, the others computed batch by batch."""
+        found: list[Any] = []
+        with path.open("a+", encoding="utf-8") as file:
+            file.seek(0)
+            while len(found) < len(keys) and (line := file.readline()).endswith("\n"):
+                key, value = json.loads(line)
+                if key != keys[len(found)]:
+                    break
+                found.append(value)
+                end = file.tell()
+            if len(found) < len(keys):
+                file.truncate(end if found else 0)
+            for start in range(len(found), len(keys), self.batch_size):
+                rows = slice(start, start + self.batch_size)
+                new = compute(rows)
+                for key, value in zip(keys[rows], new, strict=True):
+                    file.write(json.dumps([key, value]) + "\n")
+                file.flush()
+                found += new
+                self.say(f"{path.stem}: {len(found)} of {len(keys)}")
+        return found
+
+    def _eflomal(self, pairs: Sequence[Pair], training: Training) -> tuple[list[Links], list[Links]]:
+        digest = hashlib.sha256(json.dumps([pairs]).encode())
+        for path in training:
+            digest.update(path.read_bytes())
+        paths = [self.folder / f"eflomal-{name}-{digest.hexdigest()[:12]}.links" for name in DIRECTIONS]
+        if not all(path.exists() for path in paths):
+            self.say("eflomal")
+            lines = ((separate_punctuation(s), separate_punctuation(t)) for s, t in read_parallel(*training))
+            for path, links in zip(paths, eflomal_links(pairs, lines), strict=True):
+                write_links(path, links)
+        forward, backward = map(read_links, paths)
+        return forward, backward
+
+
+def _weights(model: Any) -> str:
+    digest = hashlib.sha256()
+    for weights in model.state_dict().values():
+        digest.update(weights.float().cpu().numpy().tobytes())
+    return digest.hexdigest()[:12]
+
+
+def _sides(pairs: Sequence[Pair]) -> tuple[list[list[str]], list[list[str]]]:
+    return [source.split() for source, _ in pairs], [target.split() for _, target in pairs]
+
+
+def _turned(links: Links, direction: str) -> Links:
+    return links if direction == "forward" else flip(links)
+
+
+def _symmetrised(name: str, prefix: str, forward: Matrices, backward: Matrices, gold: Gold) -> Iterator[Row]:
+    links = [extract_links(scores) for scores in forward], [flip(extract_links(scores)) for scores in backward]
+    for heuristic in HEURISTICS:
+        yield _row("force", name, prefix + heuristic, symmetrize(*links, heuristic), gold)
+
+
+def _row(table: str, name: str, alignment: str, links: list[Links], gold: Gold, scores: Matrices | None = None) -> Row:
+    row = {"table": table, "method": name, "alignment": alignment, "pairs": len(links)}
+    entropy = dispersion(normalise(matrix) for matrix in scores) if scores else None
+    return row | alignment_error_rate(links, *gold) | {"entropy": entropy}

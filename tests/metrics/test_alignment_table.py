@@ -1,0 +1,136 @@
+"""The alignment table: its rows against the functions they stand for, and going on after a cut."""
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import hf_nmt_interp as hni
+from hf_nmt_interp.analysis.alignment import align_words, extract_links, joint_scores
+from hf_nmt_interp.analysis.symmetrization import HEURISTICS, flip
+from hf_nmt_interp.metrics import alignment_table
+from hf_nmt_interp.metrics.alignment_table import CHOSEN, ROWS, AlignmentTable
+from hf_nmt_interp.metrics.best_attention import agreeing_attention, attention_links
+from tests.analysis.test_yardstick import Diagonal
+from tests.tiny_models import tiny_model
+from tests.tiny_tokenizers import ENGLISH, GERMAN
+
+PAIRS = [
+    ("A small dog sleeps .", "Ein kleiner Hund schläft hier ."),
+    ("We walked .", "Wir gingen ."),
+    ("a b c d", "e f"),
+]
+WORDS = [source.split() for source, _ in PAIRS], [target.split() for _, target in PAIRS]
+GOLD = [{(j, j) for j in range(4)}] * 3, [{(j, j + 1) for j in range(4)}] * 3
+
+
+@pytest.fixture(scope="module")
+def translators(tokenizer_of):
+    tokenizer = tokenizer_of("marian")
+    models = [tiny_model("marian", vocab_size=len(tokenizer)) for _ in range(2)]
+    for model in models:
+        model.generation_config.max_length = 8
+        model.generation_config.bad_words_ids = [[tokenizer.pad_token_id]]
+    for weights in models[1].parameters():
+        weights.data = -weights.data  # another translator
+    return [(model, tokenizer) for model in models]
+
+
+@pytest.fixture
+def table(translators, tmp_path):
+    return AlignmentTable(*translators, PAIRS, GOLD, tmp_path, batch_size=2)
+
+
+def rates(rows):
+    return {(row["method"], row["alignment"]): {k: row[k] for k in ("aer", "precision", "recall")} for row in rows}
+
+
+@pytest.mark.parametrize(("name", "method", "settings"), [("grad", "saliency", {}), ("LRP", "lrp", {})])
+def test_force_rows_are_those_of_align(table, translators, name, method, settings) -> None:
+    rows = list(table.force([name]))
+    forward = align_words(*translators[0], *WORDS, method, **settings)
+    backward = align_words(*translators[1], *WORDS[::-1], method, **settings)
+    links = [a.links for a in forward], [flip(b.links) for b in backward]
+    expected = {"forward": links[0], "backward": links[1]} | {h: hni.symmetrize(*links, h) for h in HEURISTICS}
+    joint = [joint_scores(a.scores, b.scores) for a, b in zip(forward, backward, strict=True)]
+    both = [extract_links(x) for x in joint], [flip(extract_links(x.T)) for x in joint]
+    expected |= {f"joint {h}": hni.symmetrize(*both, h) for h in HEURISTICS}
+    assert rates(rows) == {(name, key): hni.alignment_error_rate(found, *GOLD) for key, found in expected.items()}
+    assert rows[0]["entropy"] == pytest.approx(hni.dispersion(a.soft for a in forward), abs=1e-4)
+    assert (rows[0]["pairs"], rows[2]["entropy"]) == (3, None)
+
+
+def test_all_rows_and_the_choice_of_attention(table, translators) -> None:
+    assert list(dict.fromkeys(row["method"] for row in table.force())) == list(ROWS)
+    links = [attention_links(*translators[0], *WORDS), attention_links(*translators[1], *WORDS[::-1])]
+    for name, (heads, shifted) in CHOSEN.items():
+        best = agreeing_attention(*links, heads, shifted)
+        for direction, choice in zip(("forward", "backward"), best, strict=True):
+            settings = {"layer": choice.layer, "head": choice.head, "shifted": shifted}
+            assert table._method(name, direction) == ("attention", settings)
+            assert heads or choice.head is None
+        errors = [
+            hni.alignment_error_rate(f, [flip(x) for x in b])["aer"]
+            for key, f in links[0].items()
+            for other, b in links[1].items()
+            if key[2] == other[2] == shifted and (heads or key[1] is other[1] is None)
+        ]
+        assert best[0].aer == best[1].aer == min(errors)
+
+
+def test_a_run_that_was_cut_off_goes_on(translators, tmp_path, monkeypatch) -> None:
+    first = AlignmentTable(*translators, PAIRS[:2], (GOLD[0][:2], GOLD[1][:2]), tmp_path, batch_size=1)
+    assert len(list(first.force(["attention"]))) == 12
+    (file,) = tmp_path.glob("force-forward-*")
+    file.write_text(file.read_text().splitlines(True)[0] + "[[[1, 2")  # killed while it wrote the second line
+    said: list[str] = []
+    whole = list(AlignmentTable(*translators, PAIRS, GOLD, tmp_path, 1, said.append).force(["attention"]))
+    assert [line.split(": ")[1] for line in said] == ["2 of 3", "3 of 3", "3 of 3"]
+    assert whole == list(
+        AlignmentTable(*translators, PAIRS, GOLD, tmp_path / "new", batch_size=1).force(["attention"])
+    )
+    monkeypatch.setattr(alignment_table, "explain", None)
+    assert whole == list(AlignmentTable(*translators, PAIRS, GOLD, tmp_path).force(["attention"]))
+    with pytest.raises(TypeError):  # other pairs, other numbers
+        list(AlignmentTable(*translators, PAIRS[::-1], GOLD, tmp_path).force(["attention"]))
+
+
+def test_free_rows_and_eflomal(table, translators, tmp_path, monkeypatch) -> None:
+    training = tmp_path / "train.en", tmp_path / "train.de"
+    for path, lines in zip(training, (ENGLISH, GERMAN), strict=True):
+        path.write_text("\n".join(lines), encoding="utf-8")
+    monkeypatch.setitem(sys.modules, "eflomal", SimpleNamespace(Aligner=Diagonal))
+    rows = list(table.free(training, ["attention"]))
+    assert [row["alignment"] for row in rows] == ["forward", "backward"]
+    for row, translator, sources in zip(rows, translators, WORDS, strict=True):
+        found = align_words(*translator, sources, None, "attention", layer=-1)
+        sizes = [min(map(len, (a.source_words, a.target_words))) for a in found]
+        sure, possible = ([{(n, n) for n in range(first, size)} for size in sizes] for first in (1, 0))
+        expected = hni.alignment_error_rate([a.links for a in found], sure, possible)
+        assert {key: row[key] for key in expected} == pytest.approx(expected)
+
+    rows = list(table.eflomal(training, others=[("x", "y")]))
+    sizes = [min(len(source), len(target)) for source, target in zip(*WORDS, strict=True)]
+    diagonal = [{(n, n) for n in range(size)} for size in sizes]
+    assert rates(rows)["eflomal", "union"] == hni.alignment_error_rate(diagonal, *GOLD)
+    assert [row["alignment"] for row in rows] == ["forward", "backward", *HEURISTICS]
+    monkeypatch.setitem(sys.modules, "eflomal", None)  # what it found is kept
+    assert rows == list(table.eflomal(training, others=[("x", "y")]))
+    with pytest.raises(hni.InputError, match="pip install"):
+        list(table.eflomal(training))
+
+
+def test_noise_rows(table, translators) -> None:
+    rows = list(table.noise([0, 0.15, 0.3]))
+    assert [row["method"] for row in rows] == ["sigma 0", "sigma 0.15", "sigma 0.3"]
+    for row, settings in zip(rows, [{}, {"smoothgrad": 30}, {"smoothgrad": 30, "sigma": 0.3}], strict=True):
+        found = align_words(*translators[0], *WORDS, "saliency", **settings)
+        assert row["aer"] == hni.alignment_error_rate([a.links for a in found], *GOLD)["aer"]
+        assert row["entropy"] == pytest.approx(hni.dispersion(a.soft for a in found), abs=1e-4)
+
+
+def test_joint_scores_leave_words_without_agreement_unlinked() -> None:
+    forward, backward = np.array([[1.0, 0.0], [-np.inf, -np.inf]]), np.array([[0.0, -np.inf], [2.0, -np.inf]])
+    assert np.isneginf(joint_scores(forward, backward)).all()
+    assert extract_links(joint_scores(forward, backward)) == set()
