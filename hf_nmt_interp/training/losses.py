@@ -11,10 +11,10 @@ _ROWS = 256  # rows of logits held at a time: 256 x 8,000 floats stay in the cac
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """Sum over rows of the smoothed cross entropy of `hidden @ weight.T + bias`; the gradients are made on the way."""
+    """Weighted sum over rows of the smoothed cross entropy of `hidden @ weight.T + bias`, with its gradients."""
 
     @staticmethod
-    def forward(ctx, hidden, weight, bias, labels, smoothing):
+    def forward(ctx, hidden, weight, bias, labels, smoothing, row_weights):
         vocabulary = weight.shape[0]
         total = hidden.new_zeros(())
         grad_hidden = torch.empty_like(hidden)
@@ -24,11 +24,15 @@ class _LinearCrossEntropy(torch.autograd.Function):
             x, gold = hidden[cut], labels[cut, None]
             z = torch.addmm(bias, x, weight.T)  # [rows, V]
             log_sum = z.logsumexp(-1, keepdim=True)
-            total += (log_sum - (1 - smoothing) * z.gather(-1, gold) - smoothing * z.mean(-1, keepdim=True)).sum()
+            loss = log_sum - (1 - smoothing) * z.gather(-1, gold) - smoothing * z.mean(-1, keepdim=True)  # [rows, 1]
+            total += loss.sum() if row_weights is None else loss[:, 0] @ row_weights[cut]
             # d loss / d z = softmax(z) - (1 - smoothing) onehot - smoothing / V
             z.sub_(log_sum).exp_().sub_(smoothing / vocabulary)
             z.scatter_add_(-1, gold, torch.full_like(gold, smoothing - 1, dtype=z.dtype))
             torch.mm(z, weight, out=grad_hidden[cut])
+            if row_weights is not None:  # on the narrow side of both products
+                grad_hidden[cut] *= row_weights[cut, None]
+                x = x * row_weights[cut, None]
             if grad_weight is not None:
                 grad_weight.addmm_(z.T, x)
         ctx.save_for_backward(grad_hidden, grad_weight)
@@ -38,7 +42,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad):
         grad_hidden, grad_weight = ctx.saved_tensors
-        return grad_hidden * grad, None if grad_weight is None else grad_weight * grad, None, None, None
+        return grad_hidden * grad, None if grad_weight is None else grad_weight * grad, None, None, None, None
 
 
 def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
@@ -56,7 +60,12 @@ def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: floa
 
 
 def linear_cross_entropy(
-    hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, smoothing: float = 0.0
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    labels: Tensor,
+    smoothing: float = 0.0,
+    position_weights: Tensor | None = None,
 ) -> Tensor:
     """`label_smoothed_cross_entropy(hidden @ weight.T + bias, labels)` without ever holding all logits.
 
@@ -66,9 +75,13 @@ def linear_cross_entropy(
         bias: [V] constant (gets no gradient), as Marian's `final_logits_bias`.
         labels: [...], -100 is ignored.
         smoothing: mass spread evenly over the vocabulary.
+        position_weights: [...] constant factors of the positions' losses, 1 for None.
     """
     kept = labels.flatten() != -100
-    return _LinearCrossEntropy.apply(hidden.flatten(0, -2)[kept], weight, bias, labels.flatten()[kept], smoothing)
+    rows = None if position_weights is None else position_weights.flatten()[kept]
+    return _LinearCrossEntropy.apply(
+        hidden.flatten(0, -2)[kept], weight, bias, labels.flatten()[kept], smoothing, rows
+    )
 
 
 def l0_loss(cross_entropy: Tensor, open_heads: Tensor, weight: float) -> Tensor:

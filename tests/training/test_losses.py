@@ -74,3 +74,16 @@ def test_ignored_positions_change_nothing():
     (gradient,) = torch.autograd.grad(before, hidden)
     assert not gradient[labels == -100].any()
     assert gradient[labels != -100].any(-1).all()
+
+
+def test_weights_of_positions(monkeypatch):
+    monkeypatch.setattr(losses, "_ROWS", 4)
+    hidden, weight, bias, labels = random_case(20)
+    factors = torch.linspace(-2, 3, 20, dtype=torch.float64).reshape(2, 10)
+    logits = hidden @ weight.T + bias
+    by_position = torch.nn.functional.cross_entropy(logits.mT, labels, label_smoothing=0.1, reduction="none")
+    whole = (factors * by_position).sum()
+    chunked = linear_cross_entropy(hidden, weight, bias, labels, 0.1, factors)
+    torch.testing.assert_close(chunked, whole)
+    found, expected = (torch.autograd.grad(3 * loss, (hidden, weight)) for loss in (chunked, whole))
+    torch.testing.assert_close(found, expected)

@@ -1,0 +1,77 @@
+"""Risks Delta(y, reference) of minimum risk training: the lower, the better the candidate."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.metrics.sentence_bleu.score import SentenceBLEU
+
+Risk = Callable[[Sequence[str], str], Sequence[float]]  # (candidates, reference) -> risk of each candidate
+
+
+def bleu() -> Risk:
+    """-BLEU / 100 of words as sacrebleu cuts them (voita2021, appendix B)."""
+    return _scaled(SentenceBLEU(), -0.01)
+
+
+def subword_bleu() -> Risk:
+    """-BLEU / 100 of the model's own subwords, given as text with spaces between them."""
+    return _scaled(SentenceBLEU(tokenize="none"), -0.01)
+
+
+def chrf() -> Risk:
+    """-chrF / 100."""
+    from sacrebleu.metrics.chrf import CHRF
+
+    return _one_by_one(CHRF(), -0.01)
+
+
+def ter() -> Risk:
+    """TER / 100."""
+    from sacrebleu.metrics.ter import TER
+
+    return _one_by_one(TER(), 0.01)
+
+
+RISKS: dict[str, Callable[[], Risk]] = {"bleu": bleu, "subword_bleu": subword_bleu, "chrf": chrf, "ter": ter}
+
+
+def make_risk(name: str) -> Risk:
+    """The risk of that name.
+
+    >>> [round(risk, 3) for risk in make_risk("bleu")(["the cat sat here", "a cat sat here"], "the cat sat here")]
+    [-1.0, -0.595]
+    """
+    if name not in RISKS:
+        raise InputError(f"risk: {name!r} is not one of {', '.join(RISKS)}; give the trainer any other as a function")
+    return RISKS[name]()
+
+
+def metric_risk(metric: Any, key: str, factor: float = -1.0) -> Risk:
+    """A risk from an `evaluate` metric, which scores each candidate by itself.
+
+    Args:
+        metric: as `evaluate.load` returns it.
+        key: name of the figure among those that it computes.
+        factor: negative for a metric where higher is better.
+    """
+
+    def risk(candidates: Sequence[str], reference: str) -> list[float]:
+        found = (metric.compute(predictions=[candidate], references=[reference]) for candidate in candidates)
+        return [factor * _pick(figures, key) for figures in found]
+
+    return risk
+
+
+def _pick(figures: dict[str, Any], key: str) -> float:
+    if key not in figures:
+        raise InputError(f"key: {key!r} is not among what the metric computes: {', '.join(figures)}")
+    return float(figures[key])
+
+
+def _scaled(score: SentenceBLEU, factor: float) -> Risk:
+    return lambda candidates, reference: [factor * found for found in score(candidates, reference)]
+
+
+def _one_by_one(metric: Any, factor: float) -> Risk:
+    return lambda candidates, reference: [factor * metric.sentence_score(c, [reference]).score for c in candidates]

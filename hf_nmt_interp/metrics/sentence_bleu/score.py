@@ -1,0 +1,56 @@
+"""Smoothed BLEU of many candidates for one reference, whose n-grams are counted once."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from hf_nmt_interp.errors import InputError
+
+_ORDER = 4
+
+
+class SentenceBLEU:
+    """Sentence BLEU of 0 to 100, higher is better; equal to `sacrebleu.sentence_bleu`.
+
+    Args:
+        tokenize: sacrebleu's name of a tokenizer; "none" takes what stands between spaces, e.g. subwords.
+        smoothing: "exp", "floor", "add-k" or "none", as sacrebleu names them.
+
+    >>> [round(score, 1) for score in SentenceBLEU()(["the cat sat", "a cat sat here", ""], "the cat sat here")]
+    [71.7, 59.5, 0.0]
+    """
+
+    def __init__(self, tokenize: str = "13a", smoothing: str = "exp") -> None:
+        from sacrebleu.metrics.bleu import BLEU
+
+        for name, value, known in (
+            ("tokenize", tokenize, BLEU.TOKENIZERS),
+            ("smoothing", smoothing, list(BLEU.SMOOTH_DEFAULTS)),
+        ):
+            if value not in known:
+                raise InputError(f"{name}: {value!r} is not one of {', '.join(known)}")
+        self._bleu = BLEU(tokenize=tokenize, smooth_method=smoothing, effective_order=True)
+
+    def __call__(self, candidates: Sequence[str], reference: str) -> list[float]:
+        """Score each candidate."""
+        gold, gold_length = self._count(reference)
+        return [self._score(candidate, gold, gold_length) for candidate in candidates]
+
+    def _count(self, text: str) -> tuple[Counter[tuple[str, ...]], int]:
+        words = self._bleu.tokenizer(text.rstrip()).split()
+        return Counter(gram for n in range(_ORDER) for gram in zip(*(words[i:] for i in range(n + 1)))), len(words)  # noqa: B905
+
+    def _score(self, candidate: str, gold: Counter[tuple[str, ...]], gold_length: int) -> float:
+        grams, length = self._count(candidate)
+        correct = [0] * _ORDER
+        for gram, count in grams.items():
+            if gram in gold:
+                correct[len(gram) - 1] += min(count, gold[gram])
+        total = [max(0, length - n) for n in range(_ORDER)]
+        return self._bleu.compute_bleu(
+            correct,
+            total,
+            length,
+            gold_length,
+            smooth_method=self._bleu.smooth_method,
+            effective_order=True,
+        ).score

@@ -1,0 +1,47 @@
+"""Smoothed sentence BLEU for `evaluate`: `evaluate.load("path/to/this/folder")`; higher is better."""
+
+import datasets
+import evaluate
+
+from hf_nmt_interp.metrics.sentence_bleu.score import SentenceBLEU
+
+_DESCRIPTION = """Mean over the sentences of smoothed sentence BLEU, from 0 to 100, equal to sacrebleu's sentence_bleu.
+Higher is better."""
+
+_INPUTS = """
+Args:
+    predictions: translations.
+    references: one for each.
+    tokenize: sacrebleu's name of a tokenizer, 13a by default.
+    smoothing: exp (default), floor, add-k or none.
+
+Returns:
+    sentence_bleu (the mean) and scores (of each sentence).
+
+Examples:
+    >>> bleu = evaluate.load("path/to/sentence_bleu")
+    >>> bleu.compute(predictions=["the cat sat here"], references=["the cat sat here"])["sentence_bleu"]
+    100.0
+"""
+
+_CITATION = """@inproceedings{chen2014systematic, title={A Systematic Comparison of Smoothing Techniques for
+Sentence-Level {BLEU}}, author={Chen, Boxing and Cherry, Colin}, booktitle={WMT}, year={2014}}
+"""
+
+
+class MeanSentenceBLEU(evaluate.Metric):
+    """The metric."""
+
+    def _info(self) -> evaluate.MetricInfo:
+        text = datasets.Value("string")
+        return evaluate.MetricInfo(
+            description=_DESCRIPTION,
+            citation=_CITATION,
+            inputs_description=_INPUTS,
+            features=datasets.Features({"predictions": text, "references": text}),
+        )
+
+    def _compute(self, predictions, references, tokenize: str = "13a", smoothing: str = "exp") -> dict:
+        score = SentenceBLEU(tokenize, smoothing)
+        scores = [score([p], r)[0] for p, r in zip(predictions, references, strict=True)]
+        return {"sentence_bleu": sum(scores) / len(scores), "scores": scores}

@@ -1,0 +1,199 @@
+"""Candidates of encoded sources: drawn, and scored in chunks under a memory budget."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from hf_nmt_interp.attribution.base import label_log_probs
+from hf_nmt_interp.decoding.sampling import Sample, ancestral_samples, encoded
+from hf_nmt_interp.training.batching import cut_by_tokens
+from hf_nmt_interp.training.losses import linear_cross_entropy
+
+SEARCHES = ("sample", "top_p", "beam")
+_SAMPLED = 16  # tokens sampled at a time for each that is scored: a cache is that much smaller than a graph
+_LOGITS = 2**28  # numbers of logits held at a time where the loss cannot be fused
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Encoded sources of a batch.
+
+    Attributes:
+        states: [B, S, d] of the encoder.
+        mask: [B, S].
+        start: [B] what the decoder reads first.
+    """
+
+    states: Tensor
+    mask: Tensor
+    start: Tensor
+
+    def groups(self, size: int) -> Iterator["Sources"]:
+        """At most `size` of them at a time, without a graph."""
+        for i in range(0, len(self.mask), size):
+            cut = slice(i, i + size)
+            yield Sources(self.states[cut].detach(), self.mask[cut], self.start[cut])
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A translation of source number `row`, and the factor of its log P."""
+
+    row: int
+    ids: tuple[int, ...]
+    weight: float = 1.0
+
+
+class CandidateScorer:
+    """Draws candidates and scores them.
+
+    Args:
+        model: any encoder-decoder, in evaluation mode while it is used here.
+        budget: most padded tokens of a side that are scored at a time.
+        fused: whether its logits are `lm_head(states) + final_logits_bias` and need not be held as a whole.
+        autocast: makes a context for forward passes.
+    """
+
+    def __init__(
+        self, model: Any, budget: int, fused: bool, autocast: Callable[[], AbstractContextManager[Any]]
+    ) -> None:
+        self.model, self.budget, self.fused, self.autocast = model, budget, fused, autocast
+
+    def draw(self, sources: Sources, search: str, number: int, limit: int, top_p: float = 1.0) -> list[list[Sample]]:
+        """`number` candidates of each source with log P(y|x).
+
+        Args:
+            sources: encoded.
+            search: "sample", "top_p" or "beam".
+            number: candidates of a source; also the beams.
+            limit: most tokens of one.
+            top_p: mass that `top_p` samples are drawn from.
+        """
+        at_once = _SAMPLED * self.budget // (number * (sources.mask.shape[1] + limit))
+        found: list[list[Sample]] = []
+        for some in sources.groups(max(1, at_once)):
+            with self.autocast():
+                if search == "sample":
+                    found += ancestral_samples(self.model, some.states, some.mask, some.start, number, limit)
+                else:
+                    found += self._generate(some, number, limit, top_p if search == "top_p" else None)
+        return found
+
+    @torch.inference_mode()
+    def _generate(self, sources: Sources, number: int, limit: int, top_p: float | None) -> list[list[Sample]]:
+        """Candidates by `generate()`, and their log P by one more pass."""
+        options: dict[str, Any] = {"num_beams": number, "do_sample": False}
+        if top_p is not None:
+            options = {"num_beams": 1, "do_sample": True, "top_p": top_p, "top_k": 0, "temperature": 1.0}
+        ids = self.model.generate(
+            encoder_outputs=encoded(sources.states),
+            attention_mask=sources.mask,
+            decoder_input_ids=sources.start[:, None],
+            num_return_sequences=number,
+            max_length=limit + 1,
+            **options,
+        )
+        ends = ids_of(self.model.generation_config.eos_token_id)
+        every = [Candidate(i // number, until(row[1:], ends)) for i, row in enumerate(ids.tolist())]
+        scores: dict[Candidate, float] = {}
+        for chunk in self._chunks(sources, list(dict.fromkeys(every))):
+            labels, inputs = self._inputs(sources, sources.states, chunk)
+            log_probs = label_log_probs(self.model(**inputs).logits.float(), labels).sum(-1)
+            scores.update(zip(chunk, log_probs.tolist(), strict=True))
+        samples = [Sample(c.ids, scores[c]) for c in every]
+        return [samples[i : i + number] for i in range(0, len(samples), number)]
+
+    def weighted_sum(self, sources: Sources, candidates: list[Candidate]) -> Tensor:
+        """Sum of weight * log P(y|x), with its gradient; the graph of one chunk is held at a time."""
+
+        def score(states: Tensor, chunk: list[Candidate]) -> Tensor:
+            with self.autocast():
+                return self._weighted(sources, states, chunk)
+
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        return _InChunks.apply(score, self._chunks(sources, candidates), sources.states, *parameters)
+
+    def _weighted(self, sources: Sources, states: Tensor, chunk: list[Candidate]) -> Tensor:
+        labels, inputs = self._inputs(sources, states, chunk)
+        weights = torch.tensor([c.weight for c in chunk], device=states.device)
+        if not self.fused:
+            return label_log_probs(self.model(**inputs).logits.float(), labels).sum(-1) @ weights
+        hidden = self.model.model(**inputs).last_hidden_state
+        head, bias = self.model.lm_head.weight, self.model.final_logits_bias[0]
+        weights = weights.to(hidden.dtype)[:, None].expand_as(labels)
+        return -linear_cross_entropy(hidden, head, bias, labels, position_weights=weights)
+
+    def _chunks(self, sources: Sources, candidates: list[Candidate]) -> Iterator[list[Candidate]]:
+        """Candidates of similar length under the budget."""
+        candidates = sorted(candidates, key=lambda c: len(c.ids))
+        budget = self.budget
+        if not self.fused:
+            budget = min(budget, max(1, _LOGITS // self.model.get_output_embeddings().weight.shape[0]))
+        for cut in cut_by_tokens([(len(c.ids), sources.mask.shape[1]) for c in candidates], budget):
+            yield candidates[cut]
+
+    def _inputs(self, sources: Sources, states: Tensor, chunk: list[Candidate]) -> tuple[Tensor, dict[str, Any]]:
+        """Labels [n, T] of candidates, and the decoder's inputs with the states of each one's source."""
+        rows = torch.tensor([c.row for c in chunk], device=states.device)
+        labels, shifted = pad_targets([c.ids for c in chunk], sources.start[rows], self.model.config.pad_token_id)
+        source = {"encoder_outputs": encoded(states[rows]), "attention_mask": sources.mask[rows]}
+        return labels, source | {"decoder_input_ids": shifted, "use_cache": False}
+
+
+class _InChunks(torch.autograd.Function):
+    """Sum over chunks of score(states, chunk); the gradients are made on the way.
+
+    Parameters are arguments, so that what a launcher hooks to their gradients is called once, after the last chunk.
+    """
+
+    @staticmethod
+    def forward(ctx, score, chunks, states, *parameters):
+        total = torch.zeros((), device=states.device)
+        gradients: list[Any] = [None] * (1 + len(parameters))
+        for chunk in chunks:
+            with torch.enable_grad():
+                leaf = states.detach().requires_grad_()
+                value = score(leaf, chunk)
+            found = torch.autograd.grad(value, (leaf, *parameters), allow_unused=True)
+            both = zip(gradients, found, strict=True)
+            gradients = [new if old is None else old if new is None else old.add_(new) for old, new in both]
+            total += value.detach()
+        ctx.save_for_backward(*gradients)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        return None, None, *(None if found is None else found * grad for found in ctx.saved_tensors)
+
+
+def pad_targets(rows: Sequence[Sequence[int]], start: Tensor, pad_id: int) -> tuple[Tensor, Tensor]:
+    """Labels [n, T], padded by -100, and decoder inputs [n, T] of translations given as ids.
+
+    >>> pad_targets([(5, 6, 0), (7, 0)], torch.tensor([9, 9]), pad_id=9)[1]
+    tensor([[9, 5, 6],
+            [9, 7, 0]])
+    """
+    width = max(map(len, rows))
+    labels = torch.tensor([[*row, *[-100] * (width - len(row))] for row in rows], device=start.device)
+    shifted = torch.cat([start[:, None], labels[:, :-1]], dim=1)
+    return labels, shifted.masked_fill(shifted == -100, pad_id)
+
+
+def ids_of(setting: int | list[int] | None) -> set[int]:
+    """Ids that a setting such as `eos_token_id` names."""
+    return set() if setting is None else set(torch.as_tensor(setting).flatten().tolist())
+
+
+def until(ids: Sequence[int], ends: set[int]) -> tuple[int, ...]:
+    """Ids up to the first that ends a translation.
+
+    >>> until([5, 6, 0, 9, 9], {0})
+    (5, 6, 0)
+    """
+    return tuple(ids[: next((i + 1 for i, token in enumerate(ids) if token in ends), len(ids))])

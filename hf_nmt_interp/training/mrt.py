@@ -1,0 +1,253 @@
+"""Minimum risk training of translators (Shen et al. 2016; voita2021, section 5 and appendix B)."""
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import ProgressCallback, set_seed
+
+from hf_nmt_interp.attribution.base import evaluating, label_log_probs
+from hf_nmt_interp.decoding.force import decoder_inputs
+from hf_nmt_interp.decoding.sampling import Sample
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.metrics.risks import Risk, make_risk
+from hf_nmt_interp.training.candidates import SEARCHES, Candidate, CandidateScorer, Sources, ids_of, pad_targets, until
+from hf_nmt_interp.training.risk import candidate_set, entropy, risk_weights
+from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
+
+logger = logging.getLogger(__name__)
+
+_FEW = 0.1  # unique candidates / candidates drawn, below which a user is warned
+_LENGTHS = 0.5, 1.5  # length ratios outside which a user is warned
+
+
+@dataclass
+class MRTConfig(TranslationConfig):
+    """`TranslationConfig` with the candidates, the risk and the sharpness of P~."""
+
+    learning_rate: float = field(default=1e-5, metadata={"help": "Of a converged translator's fine-tuning."})
+    candidates: int = field(default=50, metadata={"help": "Candidates drawn for each source; duplicates count once."})
+    search: str = field(
+        default="sample",
+        metadata={"help": "How they are drawn: sample (from the model, untruncated), top_p (samples) or beam."},
+    )
+    top_p: float = field(default=0.95, metadata={"help": "Mass that top_p samples are drawn from."})
+    add_reference: bool = field(default=True, metadata={"help": "Make the reference a candidate."})
+    alpha: float = field(default=0.005, metadata={"help": "Sharpness of P~, which is proportional to P^alpha."})
+    length_normalisation: bool = field(default=False, metadata={"help": "Take P^(alpha / length) instead."})
+    risk: str = field(default="bleu", metadata={"help": "Or subword_bleu, chrf, ter; others by the trainer's `risk`."})
+    cross_entropy: float = field(
+        default=0.0, metadata={"help": "Weight of the reference's cross entropy per token, added to the risk."}
+    )
+    max_length_ratio: float = field(
+        default=2.0, metadata={"help": "Candidates end at this many times the longest reference of a batch, plus 10."}
+    )
+    candidate_tokens: int = field(
+        default=2048, metadata={"help": "Memory budget: most padded candidate tokens that are scored at a time."}
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name, least in (("candidates", 1), ("candidate_tokens", 1)):
+            if getattr(self, name) < least:
+                raise InputError(f"{name}: {getattr(self, name)} must be at least {least}")
+        for name in ("alpha", "max_length_ratio"):
+            if getattr(self, name) <= 0:
+                raise InputError(f"{name}: {getattr(self, name)} must be positive")
+        if self.search not in SEARCHES:
+            raise InputError(f"search: {self.search!r} is not one of {', '.join(SEARCHES)}")
+        if not 0 < self.top_p <= 1:
+            raise InputError(f"top_p: {self.top_p} must be above 0 and at most 1")
+        if self.cross_entropy < 0:
+            raise InputError(f"cross_entropy: {self.cross_entropy} must not be negative")
+        if self.label_smoothing_factor:
+            raise InputError(
+                f"label_smoothing_factor: {self.label_smoothing_factor}, but a risk has no labels to smooth"
+            )
+
+
+class RiskProgress(ProgressCallback):
+    """The progress bar with the last figures of the candidates behind it."""
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        super().on_log(args, state, control, logs, **kwargs)
+        if self.training_bar is not None and "unique_candidates" in (logs or {}):
+            names = ("loss", "unique_candidates", "reference_share", "length_ratio", "tokens_per_second")
+            self.training_bar.set_postfix({name: f"{float(logs[name]):.3g}" for name in names if name in logs})
+
+
+class MRTTrainer(TranslationTrainer):
+    """`TranslationTrainer` that minimises R = sum over candidates of P~(y|x) Delta(y, reference).
+
+    Each source is encoded once. Candidates are drawn from its states; drawing gives their log P, hence P~ and the
+    weights alpha P~ (Delta - R) of the gradient; one forward and backward pass over the unique candidates, in chunks
+    of `candidate_tokens`, then gives the exact gradient of R.
+
+    Dropout is off in all of this: candidates are drawn from the very distribution whose risk is differentiated. The
+    reference is the label row up to its EOS, its text what the tokenizer makes of the ids. R counts each source once,
+    however batches, accumulation and processes cut a step. Each process draws with `seed` + its rank. A collator's
+    noise on the decoder's input is not used: the decoder reads its own samples.
+
+    Logged are means since the last log: `unique_candidates` of a set; `sample_risk`, of the candidates as drawn;
+    `reference_share` and `candidate_entropy` (nats) of P~; `length_ratio` of drawn candidates to references;
+    `tokens_per_second` drawn and scored. A warning says when few candidates are unique or their lengths are off.
+
+    Args:
+        model: any encoder-decoder, best a converged one.
+        args: an `MRTConfig`.
+        processing_class: its tokenizer.
+        risk: a function (candidates, reference) -> risks of texts, instead of the config's; see `metrics.risks`.
+        more: as for `Seq2SeqTrainer`.
+    """
+
+    args: MRTConfig
+
+    def __init__(
+        self, model: Any, args: MRTConfig, *, processing_class: Any = None, risk: Risk | None = None, **more: Any
+    ) -> None:
+        if processing_class is None:
+            raise InputError("processing_class: None, but the risk compares texts; give the tokenizer")
+        super().__init__(model=model, args=args, processing_class=processing_class, **more)
+        self.subwords = risk is None and args.risk == "subword_bleu"
+        self.risk = make_risk(args.risk) if risk is None else risk
+        self._sums: dict[str, float] = defaultdict(float)
+        self._warned: set[str] = set()
+        if self.pop_callback(ProgressCallback):
+            self.add_callback(RiskProgress())
+
+    def train(self, *args, **kwargs):
+        """Train, with random numbers of its own for each process; a checkpoint keeps them."""
+        set_seed(self.args.seed + self.args.process_index)
+        return super().train(*args, **kwargs)
+
+    def compute_loss(self, model, inputs: dict[str, Any], return_outputs=False, num_items_in_batch=None):
+        """Expected risk per source (+ cross entropy of the reference); of evaluation, cross entropy per token."""
+        if not model.training:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        began, args = time.monotonic(), self.args
+        with evaluating(self.model):
+            fused = self._has_plain_head(self.model)
+            scorer = CandidateScorer(self.model, args.candidate_tokens, fused, self.accelerator.autocast)
+            sources, references, log_probs, outputs = self._encode(model, inputs)
+            drawn = scorer.draw(sources, args.search, args.candidates, self._limit(references), args.top_p)
+            sets = [self._set(*found) for found in zip(drawn, references, log_probs.tolist(), strict=True)]
+            risks = [self._risks(list(found), gold) for found, gold in zip(sets, references, strict=True)]
+            lengths = [list(map(len, found)) for found in sets] if args.length_normalisation else None
+            risk, weights, shares = risk_weights([list(s.values()) for s in sets], risks, args.alpha, lengths)
+            first = int(args.add_reference)  # the reference's log P has a graph already
+            others = [Candidate(b, ids, w) for b, ids, w in _flat(sets, weights, first) if w]
+            # the gradient of sum (d R / d log P) log P is that of R
+            surrogate = scorer.weighted_sum(sources, others)
+            surrogate = surrogate + log_probs @ log_probs.new_tensor([row[0] * first for row in weights])
+        sizes = log_probs.new_tensor([len(reference) for reference in references])
+        loss = risk.sum().to(surrogate) + surrogate - surrogate.detach()
+        loss = loss - args.cross_entropy * (log_probs / sizes).sum()
+        self._watch(references, sets, drawn, risks, shares, time.monotonic() - began)
+        processes = args.world_size if args.average_tokens_across_devices else 1
+        loss = loss / len(sets) if num_items_in_batch is None else loss / num_items_in_batch * processes
+        return (loss, outputs) if return_outputs else loss
+
+    def _encode(self, model, inputs: dict[str, Any]) -> tuple[Sources, list[tuple[int, ...]], Tensor, Any]:
+        """Sources, references and their log P [B], by one pass of all parameters through the launcher's wrapper."""
+        ends = ids_of(self.model.config.eos_token_id)
+        references = [until(row[row != -100].tolist(), ends) for row in inputs["labels"]]
+        start = decoder_inputs(self.model, inputs["labels"])[:, 0]
+        labels, shifted = pad_targets(references, start, self.model.config.pad_token_id)
+        mask = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"]))
+        given = {"input_ids": inputs["input_ids"], "attention_mask": mask, "decoder_input_ids": shifted}
+        outputs = model(**given, use_cache=False)
+        log_probs = label_log_probs(outputs.logits.float(), labels).sum(-1)
+        return Sources(outputs.encoder_last_hidden_state, mask, start), references, log_probs, outputs
+
+    def _limit(self, references: Sequence[Sequence[int]]) -> int:
+        """Most tokens of a candidate."""
+        longest = int(self.args.max_length_ratio * max(map(len, references))) + 10
+        positions = getattr(self.model.config, "max_position_embeddings", None)
+        return min(limit for limit in (longest, self.args.generation_max_length, positions) if limit)
+
+    def _set(self, drawn: list[Sample], reference: tuple[int, ...], log_prob: float) -> dict[tuple[int, ...], float]:
+        """Unique candidates and their log P."""
+        found = {sample.ids: sample.log_prob for sample in drawn}
+        if self.args.add_reference:
+            found[reference] = log_prob
+        return {ids: found[ids] for ids in candidate_set(found, reference if self.args.add_reference else None)}
+
+    def _risks(self, candidates: list[tuple[int, ...]], reference: tuple[int, ...]) -> list[float]:
+        *texts, gold = self._texts([*candidates, reference])
+        found = [float(risk) for risk in self.risk(texts, gold)]
+        if len(found) != len(candidates):
+            raise InputError(f"risk: it returned {len(found)} numbers for {len(candidates)} candidates")
+        return found
+
+    def _texts(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        tokenizer: Any = self.processing_class
+        if not self.subwords:
+            return tokenizer.batch_decode([list(row) for row in rows], skip_special_tokens=True)
+        special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+        return [" ".join(str(i) for i in row if i not in special) for row in rows]
+
+    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Tensor:
+        """Sources of a step, those of all processes."""
+        count = torch.tensor(sum(len(batch["labels"]) for batch in batch_samples), device=device)
+        return self.accelerator.gather(count).sum() if self.args.average_tokens_across_devices else count
+
+    def _watch(self, references, sets, drawn, risks, shares: Tensor, seconds: float) -> None:
+        """Add the figures of a batch to those that the next log will show."""
+        by_ids = [dict(zip(found, row, strict=True)) for found, row in zip(sets, risks, strict=True)]
+        by_draw = [sum(risk[s.ids] for s in row) / len(row) for risk, row in zip(by_ids, drawn, strict=True)]
+        figures = {
+            "sources": len(sets),
+            "unique_candidates": sum(map(len, sets)),
+            "sample_risk": sum(by_draw),
+            "reference_share": shares[:, 0].sum().item(),
+            "candidate_entropy": entropy(shares).sum().item(),
+            "tokens": sum(len(sample.ids) for row in drawn for sample in row),
+            "reference_tokens": self.args.candidates * sum(map(len, references)),
+            "seconds": seconds,
+        }
+        for name, figure in figures.items():
+            self._sums[name] += figure
+
+    def log(self, logs: dict[str, float], *args, **kwargs) -> None:
+        """As always, with the figures of the candidates since the last log, over all processes."""
+        if "loss" in logs and self._sums:
+            logs |= self._figures()
+        super().log(logs, *args, **kwargs)
+
+    def _figures(self) -> dict[str, float]:
+        names = sorted(self._sums)
+        sums = torch.tensor([self._sums[name] for name in names], dtype=torch.double, device=self.args.device)
+        found = dict(zip(names, self.accelerator.reduce(sums).tolist(), strict=True))
+        self._sums.clear()
+        means = ["unique_candidates", "sample_risk", "candidate_entropy"]
+        means += ["reference_share"] if self.args.add_reference else []
+        figures = {name: found[name] / found["sources"] for name in means}
+        figures["length_ratio"] = found["tokens"] / found["reference_tokens"]
+        figures["tokens_per_second"] = found["tokens"] / found["seconds"] * self.args.world_size
+        self._warn(figures["unique_candidates"], figures["length_ratio"])
+        return {name: round(figure, 4) for name, figure in figures.items()}
+
+    def _warn(self, unique: float, ratio: float) -> None:
+        """Tell once of each way in which the candidates collapse."""
+        low, high = _LENGTHS
+        problems = {
+            f"only {unique:.1f} of {self.args.candidates} candidates are unique": unique < _FEW * self.args.candidates,
+            f"candidates are {ratio:.2f} times as long as references": not low <= ratio <= high,
+        }
+        for text, is_so in problems.items():
+            kind = text.split()[0]
+            if is_so and kind not in self._warned and self.is_world_process_zero():
+                self._warned.add(kind)
+                advice = "such a set says little: start from a converged model, lower learning_rate or alpha"
+                logger.warning("step %d: %s; %s", self.state.global_step, text, advice)
+
+
+def _flat(sets, weights: list[list[float]], first: int) -> list[tuple[int, tuple[int, ...], float]]:
+    """Row, ids and weight of every candidate from number `first` of its set on."""
+    pairs = [zip(found, row, strict=True) for found, row in zip(sets, weights, strict=True)]
+    return [(row, ids, weight) for row, pair in enumerate(pairs) for ids, weight in list(pair)[first:]]

@@ -1,0 +1,279 @@
+"""MRTTrainer: the exact gradient, accumulation, resuming, telemetry, searches, families, two processes."""
+
+import itertools
+import json
+import math
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import ProgressCallback
+
+from hf_nmt_interp.attribution.base import label_log_probs
+from hf_nmt_interp.decoding.sampling import Sample, encoded
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.training import candidates as candidates_module
+from hf_nmt_interp.training.batching import pad_batch
+from hf_nmt_interp.training.mrt import MRTConfig, MRTTrainer, RiskProgress
+from tests.tiny_models import random_batch, tiny_model
+
+WORDS = range(1, 5)  # of a vocabulary of 6: EOS is 0, padding is 5
+EVERY = [(*words, 0) for size in range(3) for words in itertools.product(WORDS, repeat=size)]  # 1 + 4 + 16
+EXAMPLES = [{"input_ids": [1 + i % 4, 2, 3, 0], "labels": [4 - i % 4, 2, 0]} for i in range(8)]
+
+
+class Speller:
+    """A tokenizer that spells ids as numbers."""
+
+    all_special_ids, unk_token_id = (0, 5), None
+
+    def batch_decode(self, rows, skip_special_tokens=True):
+        return [" ".join(str(i) for i in row if i not in (0, 5)) for row in rows]
+
+    def save_pretrained(self, folder):
+        pass
+
+
+def odd(candidates, reference):
+    """A risk without any symmetry."""
+    return [math.sin(1 + len(text) + 3 * sum(map(int, text.split()))) for text in candidates]
+
+
+def make_trainer(folder, model=None, *, examples=EXAMPLES, risk=odd, tokenizer=None, **settings):
+    if isinstance(risk, str):
+        risk, settings["risk"] = None, risk
+    model = tiny_model("marian", vocab_size=6) if model is None else model
+    quiet = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "logging_steps": 1, "save_strategy": "no"}
+    small = {"tokens_per_batch": 16, "max_steps": 2, "candidates": 6, "max_length_ratio": 0.1, "alpha": 0.5}
+    config = MRTConfig(output_dir=str(folder), **(quiet | small | settings))
+    collate = partial(pad_batch, pad_id=model.config.pad_token_id)
+    more = {"train_dataset": examples, "data_collator": collate, "processing_class": tokenizer or Speller()}
+    return MRTTrainer(model, config, risk=risk, **more)
+
+
+def log_probs(model, batch, row, targets):
+    """log P of targets for one source, each by a plain forward pass with a graph."""
+    found = []
+    for ids in targets:
+        labels = torch.tensor([ids])
+        inputs = {name: batch[name][row : row + 1] for name in ("input_ids", "attention_mask")}
+        found.append(label_log_probs(model(**inputs, labels=labels).logits, labels).sum())
+    return torch.stack(found)
+
+
+@pytest.fixture
+def enumerated(monkeypatch):
+    """Instead of samples every target of at most three tokens, some of them twice."""
+
+    def everything(model, states, mask, start, number, limit):
+        found = []
+        for row in range(len(states)):
+            samples = []
+            for ids in [*EVERY, *EVERY[:3]]:
+                source = {"encoder_outputs": encoded(states[row, None]), "attention_mask": mask[row, None]}
+                with torch.no_grad():
+                    logits = model(**source, decoder_input_ids=torch.tensor([[start[row], *ids[:-1]]])).logits
+                samples.append(Sample(ids, label_log_probs(logits, torch.tensor([ids])).sum().item()))
+            found.append(samples)
+        return found
+
+    monkeypatch.setattr(candidates_module, "ancestral_samples", everything)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"alpha": 1.0},
+        {"alpha": 0.005, "candidate_tokens": 12},  # chunks of four
+        {"length_normalisation": True, "add_reference": False, "candidate_tokens": 40},
+        {"cross_entropy": 0.7, "fused_loss": False},
+    ],
+)
+@pytest.mark.parametrize("family", ["marian", "t5"])
+def test_gradient_is_the_exact_gradient_of_the_expected_risk(tmp_path, enumerated, family, settings):
+    ids = {"eos_token_id": 0, "pad_token_id": 5, "decoder_start_token_id": 5}
+    model = tiny_model(family, torch.float64, vocab_size=6, **(ids if family == "t5" else {}))
+    batch = random_batch(tiny_model("marian", vocab_size=6), [(5, 3), (3, 2)])
+    trainer = make_trainer(tmp_path, model, **settings)
+    loss = trainer.compute_loss(model.train(), dict(batch))
+    loss.backward()
+    found = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
+
+    exact = tiny_model(family, torch.float64, vocab_size=6, **(ids if family == "t5" else {}))
+    expected = 0.0
+    for row in range(2):
+        scores = log_probs(exact, batch, row, EVERY)
+        powers = settings.get("alpha", 0.5) * scores
+        if settings.get("length_normalisation"):
+            powers = powers / torch.tensor([len(target) for target in EVERY])
+        shares = powers.exp() / powers.exp().sum()
+        risks = torch.tensor(odd(Speller().batch_decode(EVERY), ""), dtype=torch.double)
+        expected = expected + (shares * risks).sum() / 2
+        gold = batch["labels"][row][batch["labels"][row] != -100].tolist()
+        cross_entropy = -log_probs(exact, batch, row, [gold])[0] / len(gold)
+        expected = expected + settings.get("cross_entropy", 0.0) * cross_entropy / 2
+    expected.backward()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    for name, parameter in exact.named_parameters():
+        if parameter.requires_grad:
+            torch.testing.assert_close(found[name], parameter.grad, rtol=1e-4, atol=1e-8, msg=name)
+    assert model.training
+
+
+def test_constant_risk_does_not_move_the_model(tmp_path):
+    trainer = make_trainer(tmp_path, risk=lambda candidates, reference: [-0.3] * len(candidates), learning_rate=0.1)
+    before = {name: p.clone() for name, p in trainer.model.named_parameters()}
+    trainer.train()
+    for name, p in trainer.model.named_parameters():
+        assert torch.equal(p, before[name]), name
+    assert [row["loss"] for row in trainer.state.log_history if "loss" in row] == pytest.approx([-0.3] * 2)
+
+
+def test_risk_of_samples_falls(tmp_path):
+    # every 3 in a candidate costs
+    def risk(texts, reference):
+        return [float(text.split().count("3")) for text in texts]
+
+    settings = {"learning_rate": 0.02, "max_steps": 12, "alpha": 1.0, "candidates": 16, "tokens_per_batch": 40}
+    trainer = make_trainer(tmp_path, risk=risk, **settings)
+    trainer.train()
+    risks = [row["sample_risk"] for row in trainer.state.log_history if "sample_risk" in row]
+    assert risks[-1] < 0.5 * risks[0]
+
+
+SGD = {"optim": "sgd", "learning_rate": 0.1, "max_grad_norm": 0.0, "max_steps": 1}
+
+
+def test_accumulated_batches_are_one_large_batch(tmp_path, enumerated):
+    # uneven batches: five sources and three, against eight
+    whole = make_trainer(tmp_path / "whole", tokens_per_batch=32, **SGD)
+    parts = make_trainer(tmp_path / "parts", tokens_per_batch=20, gradient_accumulation_steps=2, **SGD)
+    whole.train()
+    parts.train()
+    start = tiny_model("marian", vocab_size=6)
+    for (name, a), b, c in zip(
+        whole.model.named_parameters(), parts.model.parameters(), start.parameters(), strict=True
+    ):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5, msg=name)
+        assert not a.requires_grad or "k_proj.bias" in name or not torch.equal(a, c), name
+    assert whole.state.log_history[0]["loss"] == pytest.approx(parts.state.log_history[0]["loss"], rel=1e-4)
+
+
+def test_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path):
+    settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "learning_rate": 0.01}
+    whole = make_trainer(tmp_path / "whole", **settings)
+    whole.train()
+    resumed = make_trainer(tmp_path / "parts", tiny_model("marian", vocab_size=6, seed=5), **settings)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-2"))
+    torch.testing.assert_close(resumed.model.state_dict(), whole.model.state_dict())
+
+
+def test_bf16_and_frozen_parameters(tmp_path):
+    model = tiny_model("marian", vocab_size=6)
+    model.model.encoder.requires_grad_(False)
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    make_trainer(tmp_path, model, bf16=True, learning_rate=0.01).train()
+    changed = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
+    assert all(torch.isfinite(p).all() for p in model.parameters())
+    assert any("decoder.layers" in name for name in changed)
+    assert not any("encoder.layers" in name for name in changed)
+
+
+@pytest.mark.parametrize("search", ["sample", "beam", "top_p"])
+@pytest.mark.parametrize("kind", ["marian", "nllb", "mbart", "t5", "bert"])
+def test_every_search_and_family_trains(tmp_path, translator_of, kind, search):
+    model, tokenizer = translator_of(kind)
+    examples = [
+        {"input_ids": row, "labels": row} for row in tokenizer(["The old baker.", "A small dog."])["input_ids"]
+    ]
+    settings = {"search": search, "candidates": 3, "max_steps": 1, "learning_rate": 0.01, "tokens_per_batch": 40}
+    risk = "subword_bleu" if search == "beam" else "chrf"
+    trainer = make_trainer(tmp_path, model, examples=examples, risk=risk, tokenizer=tokenizer, **settings)
+    trainer.train()
+    log = trainer.state.log_history[0]
+    assert math.isfinite(log["grad_norm"])
+    assert 1 < log["unique_candidates"] <= 4
+
+
+def test_telemetry(tmp_path):
+    trainer = make_trainer(tmp_path, candidates=30, tokens_per_batch=32, max_steps=1)
+    trainer.train()
+    log = trainer.state.log_history[0]
+    assert 2 < log["unique_candidates"] <= 31
+    assert -1 <= log["sample_risk"] <= 1
+    assert 0 < log["reference_share"] < 1
+    assert 0 < log["candidate_entropy"] < math.log(31)
+    assert 0.3 < log["length_ratio"] < 4
+    assert log["tokens_per_second"] > 0
+
+
+def test_a_collapsed_set_is_warned_of_once(tmp_path, caplog, monkeypatch):
+    def same(model, states, mask, start, number, limit):
+        return [[Sample((1,) * 11 + (0,), -1.0)] * number for _ in states]
+
+    monkeypatch.setattr(candidates_module, "ancestral_samples", same)
+    trainer = make_trainer(tmp_path, candidates=50)
+    trainer.train()
+    assert caplog.text.count("step 1: only 2.0 of 50 candidates are unique; such a set says little") == 1
+    assert caplog.text.count("candidates are 4.00 times as long as references") == 1
+
+
+def test_progress_bar_shows_the_candidates(tmp_path, capsys):
+    trainer = make_trainer(tmp_path, disable_tqdm=False)
+    assert [type(c) for c in trainer.callback_handler.callbacks if isinstance(c, ProgressCallback)] == [RiskProgress]
+    trainer.train()
+    assert "unique_candidates=" in capsys.readouterr().err
+
+
+def test_evaluation_is_cross_entropy(tmp_path):
+    trainer = make_trainer(tmp_path, predict_with_generate=False)
+    batch = random_batch(trainer.model, [(5, 3), (3, 2)])
+    with torch.no_grad():
+        expected = trainer.model(**batch).loss
+        assert trainer.compute_loss(trainer.model.eval(), batch).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"candidates": 0}, "candidates: 0 must be at least 1"),
+        ({"alpha": 0.0}, "alpha: 0.0 must be positive"),
+        ({"search": "greedy"}, "search: 'greedy' is not one of sample, top_p, beam"),
+        ({"top_p": 1.5}, "top_p: 1.5 must be above 0 and at most 1"),
+        ({"cross_entropy": -1.0}, "cross_entropy: -1.0 must not be negative"),
+        ({"label_smoothing_factor": 0.1}, "label_smoothing_factor: 0.1, but a risk has no labels to smooth"),
+    ],
+)
+def test_wrong_settings_are_refused(tmp_path, settings, message):
+    with pytest.raises(InputError, match=message):
+        MRTConfig(str(tmp_path), use_cpu=True, **settings)
+
+
+def test_wrong_risks_are_refused(tmp_path):
+    trainer = make_trainer(tmp_path, risk=lambda candidates, reference: [0.0])
+    with pytest.raises(InputError, match=r"risk: it returned 1 numbers for \d candidates"):
+        trainer.train()
+    with pytest.raises(InputError, match="risk: 'comet' is not one of bleu"):
+        MRTTrainer(trainer.model, MRTConfig(str(tmp_path), risk="comet", use_cpu=True), processing_class=Speller())
+    with pytest.raises(InputError, match="processing_class: None, but the risk compares texts"):
+        MRTTrainer(trainer.model, trainer.args)
+
+
+@pytest.mark.slow
+def test_two_processes(tmp_path, enumerated):
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    command = [sys.executable, *launcher, "-m", "tests.training.mrt_two_processes", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stderr
+    ranks = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
+    assert ranks[0]["first_draws"] != ranks[1]["first_draws"]
+    assert ranks[0]["weights"] == ranks[1]["weights"]  # after steps with different draws: gradients are averaged
+    # with every target for samples, two processes make the step that two accumulated batches make
+    alone = make_trainer(tmp_path / "alone", gradient_accumulation_steps=2, **SGD)
+    alone.train()
+    expected = alone.model.model.decoder.layers[0].fc1.weight.flatten()
+    torch.testing.assert_close(torch.tensor(ranks[0]["enumerated"]), expected, atol=1e-6, rtol=0)
+    assert ranks[0]["log"] == pytest.approx(alone.state.log_history[0]["unique_candidates"])
