@@ -160,6 +160,7 @@ def through_attention(
     keys = k.shape[1]
     to_q, to_k, to_v = (relevance.new_zeros(heads, n, K, size) for n in (length, keys, keys))
     block = max(1, 4 * _CACHED // (heads * size * max(keys, size)))
+    value_parts = list(rule.split(v.clone()))  # as many as the rule has, likewise below
     for start in range(0, length, block):
         queries = slice(start, min(start + block, length))
         first, last = steps(start)[0], steps(queries.stop - 1)[1]
@@ -167,26 +168,25 @@ def through_attention(
             continue
         came = relevance[:, queries, first:last]  # [H, t, k, D]
         weights = w[:, queries]  # [H, t, S]
-        value_parts = rule.split(v.clone())
-        products: list[list[tuple[Tensor, Tensor]]] = [[]] * 2
-        query_parts: list[Tensor | None] = [None] * 2
+        key_parts: list[list[tuple[Tensor, Tensor]]] = [[] for _ in value_parts]
+        query_parts: list[Tensor | None] = [None for _ in value_parts]
         if not values_only:
             slope = (
                 (v[:, None] - (weights @ v)[:, :, None]).transpose(-1, -2) * weights[:, :, None] * scale
             )  # [H,t,D,S]
             pair = q[:, queries, None] * k[:, None]  # [H, t, S, D], the last over e
-            products = list(rule.split_product(slope, pair))
+            key_parts = list(rule.split_product(slope, pair))
             # [H, t, D, e]: the messages of all keys to one unit of the query, added up before they are split
             query_parts = [part for _, part in rule.split((slope @ k[:, None]) * q[:, queries, None])]
-        for (factor, value), product, to_query in zip(value_parts, products, query_parts, strict=False):
+        for (factor, value), to_keys, to_query in zip(value_parts, key_parts, query_parts, strict=True):
             total = weights @ value  # [H, t, D]
-            for a, b in product:
+            for a, b in to_keys:
                 total = total + (a @ b.sum(-1, keepdim=True)).squeeze(-1)
             if to_query is not None:
                 total = total + to_query.sum(-1)
             share = came * rule.inverse(total).mul_(factor)[:, :, None]  # [H, t, k, D]
             to_v[:, :, first:last] += torch.einsum("hts,htkd->hskd", weights, share) * value[:, :, None]
-            for a, b in product:
+            for a, b in to_keys:
                 to_k[:, :, first:last] += torch.einsum("htks,htse->hske", share @ a, b)
             if to_query is not None:
                 to_q[:, queries, first:last] += share @ to_query

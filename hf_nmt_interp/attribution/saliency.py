@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partialmethod
 
 import torch
 from torch import Tensor
@@ -148,24 +149,8 @@ class SmoothGrad(Saliency):
 
     Args:
         model: any supported translator.
-        score: as in `Saliency`, like all that follows.
-        smoothgrad: number of noisy copies.
-        sigma: deviation of the noise.
-        average: over copies.
-        seed: of the noise.
-        max_memory: bytes to stay within, roughly.
+        settings: those of `Saliency`, but `smoothgrad=30`.
     """
 
     name = "smoothgrad"
-
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        score: str = "log_probability",
-        smoothgrad: int = 30,
-        sigma: float = 0.15,
-        average: str = "normalised",
-        seed: int = 0,
-        max_memory: int = 2**30,
-    ) -> None:
-        super().__init__(model, score, smoothgrad, sigma, average, seed, max_memory=max_memory)
+    __init__ = partialmethod(Saliency.__init__, smoothgrad=30)
