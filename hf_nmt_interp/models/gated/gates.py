@@ -87,4 +87,7 @@ class GatedLinear(nn.Linear):
     gate: HardConcreteGate
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.linear(self.gate(input), self.weight, self.bias)
+        """Concat(g_i head_i) W_o; in training as Concat(head_i) (g W_o): W_o is smaller than a batch of tokens."""
+        if not self.training:
+            return F.linear(self.gate(input), self.weight, self.bias)
+        return F.linear(input, self.gate(self.weight), self.bias)  # [d, H * head_size], one draw for all rows
