@@ -54,11 +54,12 @@ class L0Config(TranslationConfig):
     """`TranslationConfig` with the weight of L_C and what is trained."""
 
     penalty: float = field(
-        default=0.01, metadata={"help": "Weight lambda of L_C, the expected number of open heads; larger closes more."}
+        default=0.005,
+        metadata={"help": "Weight lambda of L_C, the expected number of open heads; larger closes more."},
     )
-    penalty_warmup_steps: int = field(default=0, metadata={"help": "Steps over which lambda grows from 0."})
+    penalty_warmup_steps: int = field(default=50, metadata={"help": "Steps over which lambda grows from 0."})
     gate_learning_rate: float = field(
-        default=0.01,
+        default=0.05,
         metadata={"help": "Of the gates, where the others have `learning_rate`; same schedule."},
     )
     gated_attentions: list[str] = field(

@@ -38,6 +38,14 @@ class DataArguments:
         default="attached", metadata={"help": "Or separate: marks become words, for models of tokenised text."}
     )
     test_beams: int = field(default=4, metadata={"help": "Beam size of the final test."})
+    source_word_dropout: float = field(default=0.0, metadata={"help": "Share of source tokens replaced in training."})
+    target_word_dropout: float = field(
+        default=0.0, metadata={"help": "Share of tokens replaced in what the decoder reads; labels stay."}
+    )
+    word_dropout_item: str = field(default="random", metadata={"help": "What replaces them: random (items) or unk."})
+    contribution_steps: list[int] = field(
+        default_factory=list, metadata={"help": "Steps at which contributions are measured on --valid."}
+    )
 
     @property
     def codes(self) -> tuple[str, str]:
@@ -51,6 +59,8 @@ def check_data(data: DataArguments, config: Any) -> None:
         raise InputError("--streaming: a stream has no end; give --max_steps")
     if config.eval_strategy != "no" and not data.valid:
         raise InputError(f"--eval_strategy: {config.eval_strategy.value} needs --valid")
+    if data.contribution_steps and not data.valid:
+        raise InputError(f"--contribution_steps: {data.contribution_steps} need --valid")
 
 
 def open_split(data: DataArguments, split: str) -> Iterable[tuple[str, str]]:
@@ -160,6 +170,18 @@ def set_generation(model: Any, tokenizer: Any, max_length: int) -> None:
     )
 
 
+def make_collator(model: Any, tokenizer: Any, data: DataArguments) -> Any:
+    """Padding, and word dropout if the arguments ask for it."""
+    from hf_nmt_interp.training.batching import pad_batch
+    from hf_nmt_interp.training.word_dropout import WordDropout
+
+    pad = partial(pad_batch, pad_id=tokenizer.pad_token_id)
+    rates = {"source": data.source_word_dropout, "target": data.target_word_dropout}
+    if not any(rates.values()):
+        return pad
+    return WordDropout(pad, model, tokenizer, **rates, replacement=data.word_dropout_item)
+
+
 class Run:
     """A trainer on the data of a script.
 
@@ -173,11 +195,14 @@ class Run:
     """
 
     def __init__(self, trainer_class: Any, model: Any, tokenizer: Any, data: DataArguments, config: Any, max_length):
-        from hf_nmt_interp.training.batching import pad_batch
-        from hf_nmt_interp.training.callbacks import Stopwatch
+        from hf_nmt_interp.training.callbacks import ContributionCallback, Stopwatch
         from hf_nmt_interp.training.data import Restartable, encode_pairs
 
         self.data, self.stopwatch = data, Stopwatch()
+        callbacks: list[Any] = [self.stopwatch]
+        if data.contribution_steps:
+            pairs = zip(*open_split(data, "valid"), strict=True)
+            callbacks.append(ContributionCallback(tokenizer, *map(list, pairs), steps=data.contribution_steps))
         config.generation_max_length = config.generation_max_length or max_length  # some checkpoints stop at 20
         self.cut = partial(encode_pairs, tokenizer, max_length=max_length, cut=True)
         encode = partial(encode_pairs, tokenizer, open_split(data, "train"), max_length)
@@ -188,12 +213,12 @@ class Run:
             args=config,
             train_dataset=Restartable(encode) if data.streaming else list(encode()),
             eval_dataset=list(self.cut(valid)) or None,
-            data_collator=partial(pad_batch, pad_id=tokenizer.pad_token_id),
+            data_collator=make_collator(model, tokenizer, data),
             processing_class=tokenizer,
             compute_metrics=partial(bleu_and_chrf, tokenizer, self.references)
             if config.predict_with_generate
             else None,
-            callbacks=[self.stopwatch],
+            callbacks=callbacks,
         )
 
     def train(self) -> dict[str, float]:
@@ -209,7 +234,8 @@ class Run:
         """
         if model is not None:
             self.trainer.model = self.trainer.model_wrapped = model.to(self.trainer.args.device)
-        pairs, valid = list(open_split(self.data, "test")), list(self.references)
+        pairs = sorted(open_split(self.data, "test"), key=lambda pair: len(pair[0]))  # like lengths end together
+        valid = list(self.references)
         self.references[:] = [target for _, target in pairs]
         options: dict[str, Any] = {"metric_key_prefix": "test", "num_beams": self.data.test_beams}
         metrics = self.trainer.predict(list(self.cut(pairs)), **options).metrics

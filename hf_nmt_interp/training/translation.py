@@ -80,7 +80,10 @@ class TranslationConfig(Seq2SeqTrainingArguments):
 
 
 class TranslationTrainer(Seq2SeqTrainer):
-    """`Seq2SeqTrainer` over lists or streams of `{"input_ids", "labels"}`, batched by tokens."""
+    """`Seq2SeqTrainer` over lists or streams of `{"input_ids", "labels"}`, batched by tokens.
+
+    A collator with noise, such as `WordDropout`, is for training only: evaluation takes the one in its `clean`.
+    """
 
     args: TranslationConfig
     model: Any
@@ -88,6 +91,8 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
+        self.train_collator = self.data_collator
+        self.data_collator = getattr(self.data_collator, "clean", self.data_collator)
         self.model_accepts_loss_kwargs = True  # compute_loss divides by the number of target tokens of the whole step
         self.label_smoother = None  # ours is in compute_loss; this one would also smooth the loss of evaluations
 
@@ -95,7 +100,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         """Token batches; every process deals its own share, so nothing is left for accelerate to split."""
         batches = TokenBatches(
             self.train_dataset,
-            self.data_collator,
+            self.train_collator,
             self.args.tokens_per_batch,
             seed=self.args.data_seed if self.args.data_seed is not None else self.args.seed,
             rank=self.args.process_index,
@@ -164,6 +169,12 @@ class TranslationTrainer(Seq2SeqTrainer):
             self.control.should_training_stop = True
         else:
             super()._run_epoch(*args, **kwargs)
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        """As always, but checkpoints hold tied weights once and sinusoidal positions never: those are not missing."""
+        known = {*(self.model._keys_to_ignore_on_save or ()), *self.model.all_tied_weights_keys}
+        missing = [key for key in load_result.missing_keys if key not in known]
+        super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
 
     def _save_rng_state(self, output_dir: str) -> None:
         """As always; then wait, so that `trainer_state.json`, which comes next, is the last file of all processes."""

@@ -40,17 +40,17 @@ def test_prune_then_train_the_same_architecture_from_scratch(start, tmp_path, mo
     folder, data = start
     out = tmp_path / "l0"
     settings = {"tokens_per_batch": 200, "max_steps": 10, "save_steps": 5, "learning_rate": 1e-3, "penalty": 1.0}
-    gates = {"gated_attentions": "encoder", "freeze": "decoder", "gate_learning_rate": 1.0}
+    gates = {"gated_attentions": "encoder", "freeze": "decoder", "gate_learning_rate": 1.0, "penalty_warmup_steps": 0}
     for _ in range(2):  # the second run finds that it has ended
         call(monkeypatch, train_l0, model=folder, output_dir=out, **data, **settings, **gates)
         results = json.loads((out / "results.json").read_text())
         assert results["train_steps"] == 10
-        assert (results["before"]["heads"], results["gated"]["heads"]) == ("4/4/4", "0/4/4")
-        assert results["kept_heads"]["encoder"] == [[], []]
-        assert results["gated"]["test_bleu"] == results["pruned"]["test_bleu"]
+        assert (results["before"]["heads"], results["pruned"]["heads"]) == ("4/4/4", "0/4/4")
+        assert (results["penalty"], results["kept_heads"]["encoder"]) == (1.0, [[], []])
         assert results["pruned"]["parameters"] < results["before"]["parameters"]
         assert "0/4/4" in capsys.readouterr().out
     assert "test_loss" in results["before"]
+    assert "test_bleu" in results["pruned"]
     assert (out / "gates.csv").read_text().count("\n") == 1 + 3 * 4  # steps 0, 5 and 10
     pruned = AutoModelForSeq2SeqLM.from_pretrained(out / "pruned")
     assert isinstance(pruned, GatedMarianMTModel)

@@ -119,16 +119,19 @@ def test_strong_penalty_closes_heads_and_logs_tell(tmp_path):
     assert trainer.model.prune().num_parameters() < trainer.model.num_parameters()
 
 
-def test_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path):
+def test_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path, monkeypatch):
     settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "penalty": 0.2, "gate_learning_rate": 0.5}
     whole = make_trainer(tmp_path / "whole", tiny_gated(dropout=0.3), **settings)
     whole.train()
     first = make_trainer(tmp_path / "parts", tiny_gated(dropout=0.3), **settings)
     first.train()  # its files of steps 3 and 4 are what a killed run leaves behind
     resumed = make_trainer(tmp_path / "parts", tiny_gated(dropout=0.3), **settings)
+    warnings: list = []
+    monkeypatch.setattr("transformers.trainer.logger.warning", warnings.append)
     resumed.train(resume_from_checkpoint=str(tmp_path / "parts" / "checkpoint-2"))
     for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
         torch.testing.assert_close(a, b)
+    assert not [text for text in warnings if "missing keys" in text]  # tied weights are in a checkpoint once
     assert (tmp_path / "whole" / "gates.csv").read_text() == (tmp_path / "parts" / "gates.csv").read_text()
 
 
@@ -147,8 +150,10 @@ def test_gates_have_a_group_and_a_rate_of_their_own(tmp_path):
     assert [group["lr"] for group in plain.optimizer.param_groups] == [1e-3, 1e-3, 0.02]
 
 
-def test_bf16(tmp_path):
-    trainer = make_trainer(tmp_path, bf16=True, penalty=0.1, gate_learning_rate=0.1)
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_bf16(tmp_path, checkpointing):
+    options = {"bf16": True, "gradient_checkpointing": checkpointing}
+    trainer = make_trainer(tmp_path, penalty=0.1, gate_learning_rate=0.1, **options)
     trainer.train()
     assert all(gate.dtype == torch.float32 and (gate != 3).all() for gate in gate_parameters(trainer.model))
     assert all(torch.isfinite(p).all() for p in trainer.model.parameters())
