@@ -55,5 +55,5 @@ def test_shift_is_the_family_own(family):
 
 
 def test_unknown_family():
-    with pytest.raises(ValueError, match="family='lstm' is not one of"):
-        tiny_model("lstm")
+    with pytest.raises(ValueError, match="family='gru' is not one of"):
+        tiny_model("gru")

@@ -26,6 +26,10 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
+from hf_nmt_interp.models.conv import ConvSeq2SeqConfig, ConvSeq2SeqForConditionalGeneration
+from hf_nmt_interp.models.lstm import LuongSeq2SeqConfig, LuongSeq2SeqForConditionalGeneration
+
+RECURRENT = ["lstm", "conv"]  # no Transformers: they have no rules of LRP
 FAMILIES = ["marian", "bart", "mbart", "m2m100", "t5", "t5_gated", "bert2bert"]
 VOCABULARY = 40
 FIRST_WORD = 4  # ids below, and the last one (Marian's padding), are special in some family
@@ -93,14 +97,21 @@ def _build(family: str, overrides: dict) -> PreTrainedModel:
         config = EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder, **ids)
         config._attn_implementation = encoder._attn_implementation  # the copies made above lose it
         return EncoderDecoderModel(config)
-    raise ValueError(f"family={family!r} is not one of {FAMILIES}")
+    small = {"vocab_size": VOCABULARY, "embedding_size": 12, "hidden_size": 16} | _FAIRSEQ_IDS
+    if family == "lstm":
+        config = LuongSeq2SeqConfig(**(small | {"attention_heads": 2} | overrides))
+        return LuongSeq2SeqForConditionalGeneration(config)
+    if family == "conv":
+        layers = {"encoder_layers": 2, "decoder_layers": 2, "max_position_embeddings": 64}
+        return ConvSeq2SeqForConditionalGeneration(ConvSeq2SeqConfig(**(small | layers | overrides)))
+    raise ValueError(f"family={family!r} is not one of {FAMILIES + RECURRENT}")
 
 
 def tiny_model(family: str, dtype: torch.dtype = torch.float32, seed: int = 0, **overrides) -> PreTrainedModel:
     """A tiny random model of a family, in eval mode, the same for the same seed; the global seed is left alone.
 
     Args:
-        family: one of FAMILIES.
+        family: one of FAMILIES or RECURRENT.
         dtype: float32 or float64; both hold the same weights up to rounding.
         seed: of the weights.
         overrides: fields of the family's configuration (for bert2bert: of both BERT configurations).
@@ -118,6 +129,9 @@ def tiny_model(family: str, dtype: torch.dtype = torch.float32, seed: int = 0, *
                 module.weight.copy_(normal(module.weight) / math.sqrt(module.in_features))
                 if module.bias is not None:
                     module.bias.copy_(0.3 * normal(module.bias))
+            elif isinstance(module, nn.LSTM):
+                for weight in module.parameters():
+                    weight.copy_(normal(weight) / math.sqrt(module.hidden_size))
             elif isinstance(module, nn.Embedding) and module.weight.requires_grad:  # sinusoids stay as they are
                 module.weight.copy_(0.5 * normal(module.weight))
             elif "Norm" in type(module).__name__:

@@ -82,7 +82,7 @@ def new_model(arguments: ModelArguments, tokenizer: Any) -> Any:
 def read_setting(text: str, kind: Any) -> tuple[str, Any]:
     """The name of a configuration's field and its value."""
     name, _, value = text.partition("=")
-    known = [one for one in kind.__annotations__ if not one.endswith("_id")]
+    known = [one for one in kind.__annotations__ if one != "vocab_size" and not one.endswith("_id")]
     if name not in known:
         raise InputError(f"--set: {text!r} sets none of {', '.join(known)}")
     try:

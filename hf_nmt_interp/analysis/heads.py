@@ -108,6 +108,8 @@ def head_report(
         batch_size: sentences at a time.
         track: wraps lists of batches to show progress, e.g. `rich.progress.track`.
     """
+    if parts(model).weighted_sums:
+        raise InputError(f"model: {type(model).__name__} has no self-attention; the report is for Transformers")
     trees = list(trees or ())
     for tree in trees:
         tree.spans()  # wrong ones are told before the work begins

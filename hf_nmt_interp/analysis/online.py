@@ -95,8 +95,7 @@ class AlignedGeneration(LogitsProcessor):
         self._attention = explainer if is_plain and isinstance(explainer, AttentionWeights) else None
         # a token's scores depend on what was decoded before it, or also on itself
         self._shift = 1 if self._attention and not self._attention.shifted else 2
-        cross = self._attention and self._attention.cross
-        self.tape = Tape([cross.core, cross.query, cross.key] if cross else [])
+        self.tape = Tape(self._attention.cross.recorded if self._attention else [])
 
     @property
     def links(self) -> list[Links]:
@@ -163,8 +162,8 @@ class AlignedGeneration(LogitsProcessor):
     def _weights(self, lengths: list[int]) -> list[np.ndarray]:
         """[positions, S] of the last forward pass, for each row."""
         assert self._attention
-        keys = self.tape.output(self._attention.cross.key)
-        mask = torch.arange(keys.shape[1], device=keys.device) < torch.tensor(lengths, device=keys.device)[:, None]
+        mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+        mask = mask.to(self._attention.model.device)
         weights = self._attention.weights(self.tape, self._attention.cross, mask).float().cpu().numpy()
         return [row[:, :length] for row, length in zip(weights, lengths, strict=True)]
 

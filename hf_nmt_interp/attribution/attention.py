@@ -1,26 +1,27 @@
 """Attention weights as attribution: the baselines (ding2019, section 5; Chen et al. 2020 for the shifted one)."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution.base import AttributionMethod, Batch, Scores, label_log_probs
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.models.families import Attention
+from hf_nmt_interp.models.families import Attention, WeightedSum
 
 
-def attention_weights(tape: Tape, attention: Attention, mask: Tensor) -> Tensor:
+def attention_weights(tape: Tape, attention: Attention | WeightedSum, mask: Tensor) -> Tensor:
     """Attention weights [B, H, P, S] from recorded queries and keys, whatever implementation the model runs.
 
     Those of calibrated cross-attention are its fused weights.
 
     Args:
-        tape: has recorded the attention's `core`, `query` and `key`.
+        tape: has recorded what is in the attention's `recorded`.
         attention: which one.
         mask: [B, S] of the source, 0 for padding; a decoder's keys are hidden by causality.
     """
-    if attention.calibrated:
+    if isinstance(attention, WeightedSum) or attention.calibrated:
         return tape.output(attention.core)[1]
 
     def heads(x: Tensor) -> Tensor:  # [B, L, H * D] -> [B, H, L, D]
@@ -36,6 +37,7 @@ def attention_weights(tape: Tape, attention: Attention, mask: Tensor) -> Tensor:
         hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         scores = scores.masked_fill(hidden, -torch.inf)
     else:
+        mask = F.pad(mask, (0, scores.shape[-1] - mask.shape[-1]))  # one of real tokens may be shorter
         scores = scores.masked_fill(mask[:, None, None] == 0, -torch.inf)
     return scores.softmax(-1)
 
@@ -58,7 +60,8 @@ def _choice(model: PreTrainedModel, head: int | None, shifted: bool | None) -> t
 class AttentionWeights(AttributionMethod):
     """Cross-attention weights for the source, decoder self-attention weights of the same layer for the prefix.
 
-    Both sum to 1 at each step, so the source share says nothing here; it does for LRP.
+    Both sum to 1 at each step, so the source share says nothing here; it does for LRP. Where a decoder has no
+    self-attention, as LSTMs and convolutions have none, the prefix is 0.
 
     Args:
         model: any supported translator.
@@ -80,11 +83,10 @@ class AttentionWeights(AttributionMethod):
         super().__init__(model)
         if layer is None:
             layer, head, shifted = _choice(model, head, shifted)
-        layers = len(self.parts.decoder.layers)
+        layers, own = len(self.parts.cross), self.parts.attentions("decoder")
         if not -layers <= layer < layers:
             raise InputError(f"layer: {layer} is out of range; the decoder has {layers} layers, 0 to {layers - 1}")
-        self.cross = self.parts.attentions("cross")[layer]
-        self.own = self.parts.attentions("decoder")[layer]
+        self.cross, self.own = self.parts.cross[layer], own[layer] if own else None
         if not self.cross.heads:
             raise InputError(f"layer: {layer} has lost all its cross-attention heads; choose another layer")
         if head not in (None, *self.cross.heads):
@@ -103,18 +105,18 @@ class AttentionWeights(AttributionMethod):
                     f"labels: {batch.labels.shape[1]} tokens; shifted weights need one of {limit} positions more"
                 )
             inputs["decoder_input_ids"] = all_labels_as_inputs(batch)
-        needed = [m for a in (self.cross, self.own) for m in (a.core, a.query, a.key)]
-        with Tape(needed) as tape:
+        with Tape([*self.cross.recorded, *(self.own.recorded if self.own else [])]) as tape:
             logits = self.model(**inputs).logits
         T = batch.labels.shape[1]
         mask = batch.attention_mask
-        source, decoder = (self.weights(tape, attention, mask) for attention in (self.cross, self.own))
-        source, decoder = source[:, 1:] if self.shifted else source, decoder[:, :T, :T]
+        source = self.weights(tape, self.cross, mask)
+        source = source[:, 1:] if self.shifted else source
+        decoder = self.weights(tape, self.own, mask)[:, :T, :T] if self.own else source.new_zeros(len(source), T, T)
         kept = (batch.labels != -100)[..., None]
         log_probs = label_log_probs(logits[:, :T], batch.labels)
         return Scores.from_inputs(source * kept, decoder * kept, log_probs)
 
-    def weights(self, tape: Tape, attention: Attention, mask: Tensor) -> Tensor:
+    def weights(self, tape: Tape, attention: Attention | WeightedSum, mask: Tensor) -> Tensor:
         """[B, P, keys] of the chosen head; zeros if self-attention has lost it."""
         weights = attention_weights(tape, attention, mask)
         if self.head is None and attention.heads:

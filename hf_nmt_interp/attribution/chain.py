@@ -71,18 +71,36 @@ def is_plain(model: PreTrainedModel) -> bool:
 
 
 # -------------------------------------------------------------------------------------------------------- by autograd
-class PlainAttention(TorchFunctionMode):
-    """Context of attention by single operations: the backward passes of fused kernels cannot be batched."""
+class SingleOperations(TorchFunctionMode):
+    """Context of attention and LSTMs by single operations: the backward passes of fused kernels cannot be batched."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         """Every torch function of this thread passes here."""
-        return (_attention if func is F.scaled_dot_product_attention else func)(*args, **(kwargs or {}))
+        if func is F.scaled_dot_product_attention:
+            func = _attention
+        elif func is torch.lstm and len(args[2]) == 4:  # one layer, one direction, with biases
+            func = _lstm
+        return func(*args, **(kwargs or {}))
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *args, **kwargs) -> Tensor:
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(~attn_mask, -torch.inf)
     return torch.ops.aten._scaled_dot_product_attention_math(query, key, value, attn_mask, *args, **kwargs)[0]
+
+
+def _lstm(x: Tensor, state: Sequence[Tensor], weights: Sequence[Tensor], *options) -> tuple[Tensor, Tensor, Tensor]:
+    batch_first = options[-1]
+    to_gates, from_state, *biases = weights
+    gates = F.linear(x.transpose(0, 1) if batch_first else x, to_gates, biases[0] + biases[1])  # [L, B, 4 n]
+    h, c = (one[0] for one in state)
+    states = []
+    for step in gates.unbind():
+        i, f, g, o = (step + F.linear(h, from_state)).chunk(4, -1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        states.append(h)
+    return torch.stack(states, 1 if batch_first else 0), h[None], c[None]
 
 
 def autograd_scores(

@@ -13,7 +13,7 @@ from hf_nmt_interp.attribution.base import AttributionMethod, Batch, Scores, eva
 from hf_nmt_interp.attribution.rules import make_rule
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.models.families import Attention, FeedForward, Parts, Stack, Sublayer
+from hf_nmt_interp.models.families import Attention, FeedForward, Parts, Stack, Sublayer, parts
 
 
 class LRP(AttributionMethod):
@@ -46,6 +46,10 @@ class LRP(AttributionMethod):
         max_memory: int = 2**30,
     ) -> None:
         super().__init__(model)
+        if not self.fits(model):
+            raise InputError(
+                f"model: LRP has no rules for {type(model).__name__}, only for Transformers; use saliency or attention"
+            )
         for argument, value, known in (
             ("logit", logit, ("top1", "label")),
             ("attention", attention, ("full", "values")),
@@ -63,6 +67,11 @@ class LRP(AttributionMethod):
                 )
         self.rule = make_rule(rule, alpha=alpha, beta=beta, epsilon=epsilon)
         self.logit, self.values_only, self.max_memory = logit, attention == "values", max_memory
+
+    @classmethod
+    def fits(cls, model: PreTrainedModel) -> bool:
+        """Whether there are rules for the model: LSTMs and convolutions have none."""
+        return not parts(model).weighted_sums
 
     def explain(self, batch: Batch) -> Scores:
         """Relevance of every token for every step of a batch."""

@@ -108,7 +108,7 @@ class Saliency(AttributionMethod):
         with ExitStack() as context:
             context.enter_context(torch.enable_grad())
             if not by_hand:
-                context.enter_context(chain.PlainAttention())
+                context.enter_context(chain.SingleOperations())
             context.enter_context(chain.embeddings(self.parts.encoder, input_of(noise)))
             context.enter_context(chain.embeddings(self.parts.decoder, input_of(None)))
             tape = context.enter_context(Tape(modules))

@@ -83,6 +83,7 @@ class Memory:
         if limit < 1:
             raise InputError(f"max_memory: {limit} bytes; a positive number is needed, such as 2**30")
         linears = [m.out_features for m in model.modules() if isinstance(m, nn.Linear) and m is not parts.projection]
+        linears += [8 * m.hidden_size for m in model.modules() if isinstance(m, nn.LSTM)]  # gates and their results
         self.numbers = limit // 2 // next(model.parameters()).element_size()
         self.kept, self.widest, self.vocabulary = sum(linears), max(linears), parts.projection.out_features
 

@@ -1,7 +1,7 @@
 """Where each Hugging Face encoder-decoder family keeps its embeddings, attentions, norms and feed-forward layers."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
@@ -33,6 +33,24 @@ class Attention:
     def ends(self) -> tuple[nn.Linear, nn.Linear]:
         """A module that reads the branch's input, and the one that makes its output."""
         return self.query, self.output
+
+    @property
+    def recorded(self) -> list[nn.Module]:
+        """What a forward pass must record for its weights to be known."""
+        return [self.core, self.query, self.key]
+
+
+@dataclass(frozen=True)
+class WeightedSum:
+    """Cross-attention of a translator that is no Transformer: `core` returns its output and weights [B, H, T, S]."""
+
+    core: nn.Module
+    heads: list[int]
+
+    @property
+    def recorded(self) -> list[nn.Module]:
+        """What a forward pass must record for its weights to be known."""
+        return [self.core]
 
 
 @dataclass(frozen=True)
@@ -81,13 +99,22 @@ class Stack:
 
 @dataclass(frozen=True)
 class Parts:
-    """A translator taken apart; `head` holds what stands between the decoder and the output projection."""
+    """A translator taken apart; `head` holds what stands between the decoder and the output projection.
+
+    A translator that is no Transformer has `weighted_sums`, one a decoder layer, and no other layers.
+    """
 
     encoder: Stack
     decoder: Stack
     head: list[nn.Module]
     projection: nn.Linear
     logits_bias: Tensor | None
+    weighted_sums: list[WeightedSum] = field(default_factory=list)
+
+    @property
+    def cross(self) -> Sequence[Attention | WeightedSum]:
+        """Cross-attentions, one a layer."""
+        return self.weighted_sums or self.attentions("cross")
 
     def attentions(self, kind: str) -> list[Attention]:
         """The attentions of a kind: "encoder" or "decoder" (self-attention) or "cross", one a layer."""
@@ -98,7 +125,8 @@ def parts(model: nn.Module) -> Parts:
     """Take a translator apart.
 
     Args:
-        model: Marian, BART, mBART, M2M100/NLLB, T5/mT5, BERT2BERT, or a subclass of these.
+        model: Marian, BART, mBART, M2M100/NLLB, T5/mT5, BERT2BERT, this project's LSTM and convolutional translators,
+            or a subclass of these.
     """
     for base in type(model).__mro__:
         if base.__name__ in _BUILDERS:
@@ -215,6 +243,19 @@ def _bert2bert(model: Any) -> Parts:
     )
 
 
+def _luong(model: Any) -> Parts:
+    return _without_layers(model, [WeightedSum(model.attention, list(range(model.config.attention_heads)))])
+
+
+def _conv(model: Any) -> Parts:
+    return _without_layers(model, [WeightedSum(layer.attention, [0]) for layer in model.decoder.layers])
+
+
+def _without_layers(model: Any, sums: list[WeightedSum]) -> Parts:
+    encoder, decoder = (Stack(s, s.embed_tokens, 1.0, None, [], None) for s in (model.encoder, model.decoder))
+    return Parts(encoder, decoder, [], model.lm_head, None, sums)
+
+
 _BUILDERS: dict[str, Callable[[Any], Parts]] = {
     "MarianMTModel": _bart_like(norm_first=False),
     "BartForConditionalGeneration": _bart_like(norm_first=False),
@@ -223,4 +264,6 @@ _BUILDERS: dict[str, Callable[[Any], Parts]] = {
     "T5ForConditionalGeneration": _t5,
     "MT5ForConditionalGeneration": _t5,
     "EncoderDecoderModel": _bert2bert,
+    "LuongSeq2SeqForConditionalGeneration": _luong,
+    "ConvSeq2SeqForConditionalGeneration": _conv,
 }

@@ -1,10 +1,13 @@
 """Word saliency, slow and literal: one forward and one backward pass per target step and noisy copy."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tests.reference.forward import Network, describe, run
+from tests.reference.forward import describe, double, run
+from tests.reference.recurrent import FORWARDS
 from tests.reference.shift import shifted_right
 
 
@@ -16,8 +19,18 @@ def score_of(logits: Tensor, label: Tensor, score: str) -> Tensor:
     return log_probability if score == "log_probability" else log_probability.exp()
 
 
+def take_apart(model: PreTrainedModel) -> tuple[Tensor, Tensor, Callable[[Tensor, Tensor], Tensor]]:
+    """Embeddings of source and target tokens [V, d], and the function from some of them to logits [T, V]."""
+    if forward := FORWARDS.get(type(model).__name__):
+        tables = (double(stack.embed_tokens.weight) for stack in (model.encoder, model.decoder))
+        return *tables, lambda source, target: forward(model, source, target)[0]
+    network = describe(model)
+    tables = network.encoder.embedding, network.decoder.embedding
+    return *tables, lambda source, target: run(network, source, target).logits.x
+
+
 def _one_copy(
-    network: Network, clean: Tensor, noise: Tensor, prefix: Tensor, label: Tensor, score: str, kind: str
+    logits_of: Callable, clean: Tensor, noise: Tensor, prefix: Tensor, label: Tensor, score: str, kind: str
 ) -> Tensor:
     """Saliency [S + P] of the source and prefix tokens for one step, at source embeddings clean + noise [S, d].
 
@@ -26,7 +39,7 @@ def _one_copy(
     """
     source = (clean + noise).requires_grad_()
     prefix = prefix.clone().requires_grad_()
-    logits = run(network, source, prefix).logits.x[-1]
+    logits = logits_of(source, prefix)[-1]
     gradients = torch.cat(torch.autograd.grad(score_of(logits, label, score), (source, prefix)))  # [S + P, d]
     if kind == "li2016":
         return gradients.abs().mean(-1)
@@ -61,16 +74,16 @@ def saliency(
         source [T, S], prefix [T, T], start [T].
     """
     S, T = len(input_ids), len(labels)
-    network = describe(model)
-    clean = network.encoder.embedding[input_ids]  # [S, d]: each occurrence is a row of its own
+    source_table, target_table, logits_of = take_apart(model)
+    clean = source_table[input_ids]  # [S, d]: each occurrence is a row of its own
     decoder_input = shifted_right(model, labels[None])[0]
     found = {"source": torch.zeros(T, S), "prefix": torch.zeros(T, T), "start": torch.zeros(T)}
     found = {name: array.double() for name, array in found.items()}
     for t in range(T):
-        prefix = network.decoder.embedding[decoder_input[: t + 1]]
+        prefix = target_table[decoder_input[: t + 1]]
         copies = []
         for sample in torch.zeros(1, *clean.shape) if noise is None else noise:
-            copy = _one_copy(network, clean, sample, prefix, labels[t], score, kind)
+            copy = _one_copy(logits_of, clean, sample, prefix, labels[t], score, kind)
             if noise is not None and average == "normalised":
                 copy = copy.clamp(min=0)
                 total = copy[:S].sum()
@@ -83,5 +96,5 @@ def saliency(
 
 def noise_deviation(model: PreTrainedModel, input_ids: Tensor, sigma: float = 0.15) -> float:
     """s = sigma (max - min) of the sentence's own scaled embeddings."""
-    embeddings = describe(model).encoder.embedding[input_ids]
+    embeddings = take_apart(model)[0][input_ids]
     return sigma * (embeddings.max() - embeddings.min()).item()

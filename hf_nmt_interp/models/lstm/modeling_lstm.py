@@ -146,9 +146,9 @@ class LuongDecoder(LuongPreTrainedModel):
     ) -> BaseModelOutputWithPast:
         """From tokens [B, T] (those not read yet) and the encoder's states [B, S, n] to states [B, T, n]."""
         x: Any = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        if past_key_values is not None and past_key_values.states:
-            states = past_key_values.states
-        else:
+        past = LSTMStates() if past_key_values is None else past_key_values
+        states = past.states
+        if not states:
             last = encoder_attention_mask.sum(-1) - 1  # [B]
             first = encoder_hidden_states[torch.arange(len(last), device=last.device), last][None].contiguous()
             states = [(first, torch.zeros_like(first))] * len(self.layers)
@@ -157,10 +157,8 @@ class LuongDecoder(LuongPreTrainedModel):
             x, state = lstm(self.dropout(x) if layer else x, states[layer])
             new.append(state)
         if use_cache:
-            past_key_values = past_key_values or LSTMStates()
-            past_key_values.states = new
-            past_key_values.length += x.shape[1]
-        return BaseModelOutputWithPast(last_hidden_state=x, past_key_values=past_key_values if use_cache else None)
+            past.states, past.length = new, past.length + x.shape[1]
+        return BaseModelOutputWithPast(last_hidden_state=x, past_key_values=past if use_cache else None)
 
 
 class LuongAttention(nn.Module):
