@@ -22,6 +22,7 @@ VERBS = (
     "faithfulness",
     "detached",
     "heads",
+    "calibration",
     "prune",
     "env",
 )  # modules of `cli.verbs`

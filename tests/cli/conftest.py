@@ -7,6 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from hf_nmt_interp.cli.main import main
+from tests.calibrated_models import calibrated_copy
 from tests.tiny_models import tiny_model
 from tests.tiny_tokenizers import make_marian_tokenizer
 
@@ -43,6 +44,17 @@ def gated_folder(tmp_path_factory: pytest.TempPathFactory, model_folder: Path) -
     gated = GatedMarianMTModel.from_pretrained(model_folder)
     gated.set_kept_heads(gated.kept_heads() | {"encoder": [[0]] * gated.config.encoder_layers})
     gated.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model_folder).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def calibrated_folder(tmp_path_factory: pytest.TempPathFactory, model_folder: Path) -> Path:
+    """The same with calibrated cross-attention."""
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    folder = tmp_path_factory.mktemp("tiny_calibrated")
+    calibrated_copy(AutoModelForSeq2SeqLM.from_pretrained(model_folder), mask_alpha=0.3).save_pretrained(folder)
     AutoTokenizer.from_pretrained(model_folder).save_pretrained(folder)
     return folder
 

@@ -38,11 +38,14 @@ TREE = """# text = A dog sleeps.
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch, gated_folder):
+def here(tmp_path, monkeypatch, gated_folder, calibrated_folder):
     """The working folder, with the files that examples read."""
     shutil.copytree(gated_folder, tmp_path / "runs" / "l0" / "gated")
+    for name in ("gate", "gate2"):
+        shutil.copytree(calibrated_folder, tmp_path / "runs" / name)
     (tmp_path / "en_pud-ud-test.conllu").write_text(TREE, encoding="utf-8")
     files = {"train.en": "A dog.\nTwo shells.\n", "train.de": "Ein Hund.\nZwei Muscheln.\n"}
+    files["test.en"] = files["train.en"]
     files |= {"gold.txt": "0-0 1p1\n0-0\n", "gold1.txt": "1-1 2p2\n1-1\n", "links.txt": "0-0\n0-0 1-1\n"}
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")

@@ -63,6 +63,31 @@ def mask_loss(perturbed_nmt: Tensor, masks: list[list[list[Tensor]]], alpha: flo
     return -perturbed_nmt + alpha * distance(masks)
 
 
+def entropy(p: list[float]) -> float:
+    """-sum p_i log p_i, 0 log 0 = 0."""
+    return -sum(x * math.log(x) for x in p if x > 0)
+
+
+def jensen_shannon(p: list[float], q: list[float]) -> float:
+    """Equation 12."""
+    mean = [(a + b) / 2 for a, b in zip(p, q, strict=True)]
+
+    def divergence(r: list[float]) -> float:
+        return sum(x * math.log(x / m) for x, m in zip(r, mean, strict=True) if x > 0)
+
+    return divergence(p) / 2 + divergence(q) / 2
+
+
+def kendall_tau(x: list[float], y: list[float]) -> float:
+    """tau-b: (concordant - discordant) / sqrt(pairs that x orders * pairs that y orders)."""
+    total = in_x = in_y = 0
+    for i in range(len(x)):
+        for j in range(i):
+            a, b = (x[i] > x[j]) - (x[i] < x[j]), (y[i] > y[j]) - (y[i] < y[j])
+            total, in_x, in_y = total + a * b, in_x + abs(a), in_y + abs(b)
+    return total / math.sqrt(in_x * in_y) if in_x and in_y else math.nan
+
+
 def weights_of(module, h: int, state: Tensor, memory: Tensor, q: Tensor, a: Tensor, perturb: bool):
     """Weights [P, S] and masks [P, S] of head h, with the parameters of a calibrated cross-attention module.
 

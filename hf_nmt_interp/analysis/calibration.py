@@ -1,0 +1,243 @@
+"""What calibration does to cross-attention, and whether masks tell what matters (lu2021, sections 2.2, 4.3 and 5)."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutput
+
+from hf_nmt_interp.attribution import chain
+from hf_nmt_interp.attribution.api import batches_of, translate_ids
+from hf_nmt_interp.attribution.base import Batch, evaluating, label_log_probs, make_batch
+from hf_nmt_interp.attribution.tape import Tape
+from hf_nmt_interp.decoding.translation import Translation, collate
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.families import parts
+from hf_nmt_interp.text.tokens import encode_source, encode_target
+
+Row = dict[str, Any]
+EDGES = (0.0, 0.8, 1.6, 2.4, 3.2)  # of the entropy bins in nats, as in figure 7; the last one has no upper edge
+MEANS = ("jsd", "entropy", "entropy_change", "kendall_attention", "kendall_mask", "mask_mean")
+_STEPS = 16  # of a batch whose gradients are taken together
+
+
+@dataclass
+class CalibrationReport:
+    """What calibration does in each layer of a model.
+
+    Attributes:
+        layers: one row a layer, and "all" for the mean over layers: jsd of original and fused weights; entropy of the
+            original weights; entropy_change, that of the fused ones minus it (above 0: more dispersed);
+            kendall_attention and kendall_mask, tau of weights and of 1 - m with gradient importance; mask_mean.
+        bins: one row for each layer and entropy bin [low, high): jsd and the number of distributions.
+        about: model, fusion, alpha, sentences, steps.
+    """
+
+    layers: list[Row]
+    bins: list[Row]
+    about: Row = field(default_factory=dict)
+
+    @property
+    def mask_mean(self) -> float:
+        """Over all layers, heads, steps and source tokens."""
+        return self.layers[-1]["mask_mean"]
+
+    def to_json(self) -> str:
+        """Everything, as one object."""
+        return json.dumps(vars(self), indent=1, ensure_ascii=False, allow_nan=False)
+
+    def to_csv(self) -> str:
+        """One line a layer."""
+        return rows_to_csv(self.layers)
+
+    def save(self, path: str | Path) -> None:
+        """Write JSON, which `load` reads."""
+        Path(path).write_text(self.to_json(), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "CalibrationReport":
+        """Read what `save` wrote."""
+        return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
+
+
+def rows_to_csv(rows: Sequence[Row]) -> str:
+    """A header and one line a row."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def calibration_report(
+    model: Any,
+    tokenizer: Any,
+    sources: Sequence[str],
+    targets: Sequence[str] | None = None,
+    *,
+    batch_size: int = 16,
+    edges: Sequence[float] = EDGES,
+    track: Callable[[Sequence], Iterable] = lambda items: items,
+) -> CalibrationReport:
+    """JSD and entropy change by layer, JSD by entropy bin, and tau of weights and masks with gradient importance.
+
+    JSD and entropy (nats) are of each head's weights at each step, fused ones divided by their sum; tau is of means
+    over heads, at steps with at least two source tokens.
+
+    Args:
+        model: a calibrated translator.
+        tokenizer: its tokenizer.
+        sources: sentences.
+        targets: their translations; None lets the model translate.
+        batch_size: sentences at a time.
+        edges: lower edges of the entropy bins.
+        track: wraps the list of batches to show progress.
+    """
+    if not hasattr(model, "mask_parameters"):
+        raise InputError(
+            f"model: {type(model).__name__} is not calibrated; train one with trainer_scripts/train_calibrated.py"
+        )
+    if isinstance(sources, str) or not sources:
+        raise InputError(f"sources: a list of sentences is needed, got {sources!r}")
+    if list(edges) != sorted(set(edges)) or edges[0] != 0:
+        raise InputError(f"edges: {list(edges)} must rise from 0")
+    pairs = _encode(model, tokenizer, sources, targets, batch_size)
+    layers = [_Layer(edges) for _ in parts(model).attentions("cross")]
+    for rows in track(list(batches_of([pair.size for pair in pairs], batch_size))):
+        pad = model.config.pad_token_id or 0
+        batch = make_batch(model, **collate([pairs[i] for i in rows], pad, model.device))
+        with evaluating(model):
+            _look(model, batch, layers)
+    found: list[Row] = [{"layer": number, **layer.row()} for number, layer in enumerate(layers)]
+    found.append({"layer": "all", **{name: _mean([row[name] for row in found]) for name in MEANS}})
+    bins = [{"layer": number, **row} for number, layer in enumerate(layers) for row in layer.bin_rows()]
+    about = {"model": model.name_or_path, "fusion": model.config.fusion, "alpha": model.config.mask_alpha}
+    about |= {"sentences": len(pairs), "steps": sum(len(pair.target_ids) for pair in pairs)}
+    return CalibrationReport(found, bins, about)
+
+
+def _encode(model: Any, tokenizer: Any, sources, targets, batch_size: int) -> list[Translation]:
+    ids = [encode_source(tokenizer, text).ids for text in sources]
+    if targets is None:
+        return translate_ids(model, ids, batch_size)
+    if isinstance(targets, str) or len(targets) != len(sources):
+        raise InputError(f"targets: one for each of the {len(sources)} sources is needed")
+    return [Translation(s, encode_target(tokenizer, t).ids) for s, t in zip(ids, targets, strict=True)]
+
+
+class _Layer:
+    """Sums over the distributions of one layer."""
+
+    def __init__(self, edges: Sequence[float]) -> None:
+        self.edges = torch.tensor(list(edges), dtype=torch.float64)
+        self.values: dict[str, list[Tensor]] = {name: [] for name in MEANS}
+
+    def add(self, **values: Tensor) -> None:
+        for name, value in values.items():
+            self.values[name].append(value.double().cpu())
+
+    def row(self) -> Row:
+        return {name: _mean(torch.cat(self.values[name]).tolist()) for name in MEANS}
+
+    def bin_rows(self) -> Iterable[Row]:
+        jsd, entropy = (torch.cat(self.values[name]) for name in ("jsd", "entropy"))
+        chosen = torch.bucketize(entropy.clamp(min=0), self.edges, right=True) - 1
+        for number, low in enumerate(self.edges.tolist()):
+            high = self.edges[number + 1].item() if number + 1 < len(self.edges) else None
+            inside = jsd[chosen == number]
+            yield {"low": low, "high": high, "jsd": _mean(inside.tolist()), "count": len(inside)}
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None and value == value]  # tau is NaN where all are equal
+    return sum(known) / len(known) if known else None
+
+
+def _look(model: Any, batch: Batch, layers: list[_Layer]) -> None:
+    """Add what one batch shows."""
+    cores = [attention.core for attention in parts(model).attentions("cross")]
+    with torch.no_grad(), Tape(cores) as tape:
+        outputs = model(**batch.inputs(), output_calibration=True)
+    importance = gradient_importance(model, batch)  # [B, T, S]
+    real = (batch.attention_mask != 0)[:, None].expand_as(importance)
+    steps = batch.labels != -100
+    many = real[steps].sum(-1) > 1
+    for layer, core, a, m in zip(layers, cores, outputs.original_attentions, outputs.masks, strict=True):
+        fused = tape.output(core)[1]
+        fused = fused / fused.sum(-1, keepdim=True)
+        before, after = (x.transpose(1, 2)[steps].flatten(0, 1) for x in (a, fused))  # [steps * H, S]
+        layer.add(jsd=jensen_shannon(before, after), entropy=entropy(before))
+        layer.add(entropy_change=entropy(after) - entropy(before), mask_mean=m.mean(1)[steps][real[steps]])
+        for name, scores in (("kendall_attention", a.mean(1)), ("kendall_mask", 1 - m.mean(1))):
+            tau = kendall_tau(scores[steps], importance[steps], real[steps])
+            layer.add(**{name: tau[many]})
+
+
+def entropy(p: Tensor) -> Tensor:
+    """-sum p log p over the last dimension, in nats.
+
+    >>> entropy(torch.tensor([0.5, 0.5, 0.0])).exp().item()
+    2.0
+    """
+    return -torch.xlogy(p, p).sum(-1)
+
+
+def jensen_shannon(p: Tensor, q: Tensor) -> Tensor:
+    """JSD = (KL[p || mean] + KL[q || mean]) / 2 over the last dimension, in nats (eq. 12).
+
+    >>> jensen_shannon(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])).exp().item()
+    2.0
+    """
+    return entropy((p + q) / 2) - (entropy(p) + entropy(q)) / 2
+
+
+def kendall_tau(x: Tensor, y: Tensor, kept: Tensor) -> Tensor:
+    """Kendall's tau-b of two scores over the last dimension; NaN where all of one are equal.
+
+    Args:
+        x: [..., S].
+        y: [..., S].
+        kept: [..., S], which of them count.
+
+    >>> kendall_tau(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 3.0, 2.0]), torch.ones(3).bool()).item()
+    0.3333333432674408
+    """
+    pairs = kept[..., :, None] & kept[..., None, :]
+    first, second = (torch.sign(z[..., :, None] - z[..., None, :]) * pairs for z in (x, y))  # [..., S, S]
+    ordered = (first != 0).sum((-2, -1)) * (second != 0).sum((-2, -1))
+    return (first * second).sum((-2, -1)) / ordered.to(x.dtype).sqrt()
+
+
+@torch.inference_mode(False)
+def gradient_importance(model: Any, batch: Batch) -> Tensor:
+    """tau_it = |grad of p(y_t) with respect to h_i|, h_i the encoder's output (eq. 2); the norm of d numbers.
+
+    Args:
+        model: any supported Transformer, in evaluation mode.
+        batch: of B sentences.
+
+    Returns:
+        [B, T, S]; 0 at padding.
+    """
+    batch = Batch(*(tensor.clone() for tensor in vars(batch).values()))  # may be of inference mode
+    projection = parts(model).projection
+    with torch.no_grad():
+        memory = model.get_encoder()(input_ids=batch.input_ids, attention_mask=batch.attention_mask).last_hidden_state
+    memory = memory.clone().requires_grad_()
+    inputs = batch.inputs() | {"encoder_outputs": BaseModelOutput(last_hidden_state=memory)}
+    del inputs["input_ids"]
+    with torch.enable_grad(), chain.SingleOperations(), Tape([projection]) as tape:
+        probabilities = label_log_probs(model(**inputs).logits, batch.labels).exp()
+        state = tape.input(projection)
+        total = probabilities.masked_fill(batch.labels == -100, 0).sum()
+        (gradient,) = torch.autograd.grad(total, state, retain_graph=True)
+        (found,) = chain.autograd_scores(
+            state, gradient, [memory], [memory.detach()], lambda g, _: g.norm(dim=-1), _STEPS
+        )
+    return found * (batch.attention_mask != 0)[:, None]

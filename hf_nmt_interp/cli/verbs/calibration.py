@@ -1,0 +1,70 @@
+"""Tell what calibration does to the cross-attention of calibrated translators, layer by layer (lu2021).
+
+jsd        divergence of original and fused weights, mean over heads and steps (nats)
+entropy    of the original weights
+change     entropy_change: of the fused weights minus that; above 0, they are more dispersed
+tau att.   kendall_attention: rank correlation of attention with gradient importance |d p / d encoder state|
+tau mask   kendall_mask: likewise of 1 - m
+mask       mask_mean, nearer to 1 with a larger alpha
+
+json and tsv have the long names. --figures FOLDER draws them as in the paper, also JSD by entropy and, with --compare,
+masks against alpha, with the numbers of each figure as CSV beside it.
+
+Examples:
+  hf-nmt-interp calibration --model runs/gate "The cat is sleeping on the sofa." "Where is the station?"
+  hf-nmt-interp calibration --model runs/gate --compare runs/gate2 --input test.en --limit 200 --figures figures
+"""
+
+import argparse
+from functools import partial
+from typing import Any
+
+from hf_nmt_interp.cli.arguments import (
+    add_model,
+    add_output,
+    add_sentences,
+    chosen_format,
+    positive,
+    read_file,
+    read_sentences,
+)
+from hf_nmt_interp.cli.output import show_progress, write_rows
+
+SHORT = {"entropy_change": "change", "kendall_attention": "tau att.", "kendall_mask": "tau mask", "mask_mean": "mask"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Sentences, translations, models, output and figures."""
+    add_sentences(parser)
+    parser.add_argument("--target-file", metavar="FILE", help="their translations (default: the model translates)")
+    add_model(parser)
+    parser.add_argument(
+        "--compare", action="append", default=[], metavar="NAME", help="another calibrated model; may be repeated"
+    )
+    parser.add_argument("--batch-size", type=positive, default=16, metavar="N", help="default: %(default)s")
+    add_output(parser, ("table", "json", "tsv", "html"))
+    parser.add_argument("--figures", metavar="FOLDER", help="draw the figures there, as SVG with their numbers as CSV")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Look at each model and write."""
+    sources = read_sentences(args)
+    targets = read_file(args.target_file)[: args.limit] if args.target_file else None
+
+    from hf_nmt_interp.analysis.calibration import calibration_report
+    from hf_nmt_interp.cli.loading import load
+    from hf_nmt_interp.report.calibration import calibration_rows, plot_calibration
+
+    reports = []
+    for name in [args.model, *args.compare]:
+        model, tokenizer = load(name, args.device, args.source_lang, args.target_lang)
+        track = partial(show_progress, label=name)
+        reports.append(calibration_report(model, tokenizer, sources, targets, batch_size=args.batch_size, track=track))
+    short = SHORT if chosen_format(args) == "table" else {}
+    write_rows([_shown(row, short) for row in calibration_rows(reports)], args, "Calibration")
+    if args.figures:
+        plot_calibration(reports, args.figures)
+
+
+def _shown(row: dict[str, Any], short: dict[str, str]) -> dict[str, Any]:
+    return {short.get(name, name): round(x, 4) if isinstance(x, float) else x for name, x in row.items()}

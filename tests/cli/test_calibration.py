@@ -1,0 +1,42 @@
+"""Verb `calibration`, and masks where methods are chosen by name."""
+
+import json
+
+SENTENCES = ("The old dog sleeps.", "A car!")
+
+
+def test_table_rows_and_figures(run, calibrated_folder, tmp_path):
+    code, out, err = run("calibration", "--model", calibrated_folder, *SENTENCES, "--figures", tmp_path / "figures")
+    assert (code, err) == (0, "")
+    assert "tau mask" in out
+    assert {path.name for path in (tmp_path / "figures").glob("jsd*")} == {
+        f"jsd_by_{what}.{ending}" for what in ("layer", "entropy") for ending in ("svg", "csv")
+    }
+    code, out, _ = run("calibration", "--model", calibrated_folder, *SENTENCES, "--format", "json")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row["layer"] for row in rows] == [0, 1, "all"]
+    assert all(0 < row["mask_mean"] < 1 for row in rows)
+
+
+def test_plain_models_are_refused(run, model_folder):
+    code, out, err = run("calibration", "--model", model_folder, *SENTENCES)
+    assert (code, out) == (2, "")
+    assert "MarianMTModel is not calibrated; train one with" in err
+    code, _, err = run("attribute", "--model", model_folder, "--method", "mask", *SENTENCES)
+    assert code == 2
+    assert "method: 'mask' needs a calibrated model, not MarianMTModel" in err
+
+
+def test_masks_explain_align_and_are_compared(run, calibrated_folder, tmp_path):
+    code, out, err = run("attribute", "--model", calibrated_folder, "--method", "mask", "--format", "json", *SENTENCES)
+    assert (code, err, len(out.splitlines())) == (0, "", 2)
+    (tmp_path / "a.en").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
+    (tmp_path / "a.de").write_text("Der alte Hund schläft.\nEin Auto!\n", encoding="utf-8")
+    files = (tmp_path / "a.en", tmp_path / "a.de")
+    code, out, err = run("align", "--model", calibrated_folder, "--method", "mask", *files)
+    assert (code, len(out.splitlines())) == (0, 2), err
+    code, out, err = run(
+        "faithfulness", "--model", calibrated_folder, "--method", "mask", "--format", "json", *SENTENCES
+    )
+    assert (code, err) == (0, "")
+    assert {json.loads(line)["method"] for line in out.splitlines()} == {"mask", "random"}
