@@ -24,6 +24,7 @@ VERBS = (
     "heads",
     "calibration",
     "prune",
+    "pruning-table",
     "env",
 )  # modules of `cli.verbs`
 

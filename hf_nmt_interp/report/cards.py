@@ -10,13 +10,13 @@ from hf_nmt_interp.errors import InputError
 
 
 def translation_card(folder: str | Path, results: dict[str, Any], **about: Any) -> str:
-    """The card of a translator that `train_translation.py` trained.
+    """The card of a translator that `train_translation.py` trained or `train_l0.py` pruned.
 
     Args:
         folder: the exported model.
         results: what the training run wrote to `results.json`.
-        about: name, source_lang, target_lang, data, datasets, license, license_name, test_name, usage and, if there is
-            something to say, note.
+        about: name, source_lang, target_lang, data, datasets, license, license_name, test_name, usage; if usage is not
+            Python, usage_language; if there is something to say, note.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined, UndefinedError
 
@@ -35,7 +35,9 @@ def translation_card(folder: str | Path, results: dict[str, Any], **about: Any) 
         "sacrebleu": version("sacrebleu"),
         "command": _wrap(results["command"]),
         "note": None,
+        "usage_language": "python",
     }
+    results = results | results.get("pruned", {})
     try:
         return template.render(results=results, **(facts | about))
     except UndefinedError as error:

@@ -16,7 +16,7 @@ from hf_nmt_interp.report.terminal import table
 # Okabe and Ito's palette, told apart with every kind of colour vision; roles are also written into the cells
 _PALETTE = ("#CC79A7", "#009E73", "#E69F00", "#56B4E9", "#D55E00", "#F0E442")
 COLOURS = dict(zip([role for role in SCORES if role != "confidence"], _PALETTE, strict=False))
-_NO_ROLE = "#EEEEEE"
+NO_ROLE = "#EEEEEE"
 _KIND_COLOURS = {"encoder": "#0072B2", "decoder": "#D55E00", "cross": "#009E73"}
 _SHORT = {"_to_head": "→head", "_to_dependent": "→dep", "rare words": "rare", "syntactic: ": "", "positional: ": ""}
 
@@ -78,7 +78,7 @@ def plot_heads(report: HeadReport, path: str | Path, kind: str = "encoder") -> N
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch, Rectangle
 
-    figure = Figure(figsize=(2.5 + 1.2 * width, 1.5 + 0.55 * height), layout="constrained")
+    figure = Figure(figsize=(2.5 + 1.2 * max(width, 4), 1.5 + 0.55 * height), layout="constrained")
     axes = figure.subplots(1, 3, sharey=True, width_ratios=[1, 1, 2])
     for axis, name in zip(axes, ("relevance", "confidence"), strict=False):
         grid = np.full((height, width), np.nan)
@@ -113,7 +113,7 @@ def _cell(axis: Any, column: int, layer: int, row: Row, rectangle: Any) -> None:
     for i, kind in enumerate(kinds or [""]):
         share = 0.94 / max(len(kinds), 1)
         corner = column - 0.47 + i * share, layer - 0.47
-        axis.add_patch(rectangle(corner, share, 0.94, facecolor=COLOURS.get(kind, _NO_ROLE), edgecolor="none"))
+        axis.add_patch(rectangle(corner, share, 0.94, facecolor=COLOURS.get(kind, NO_ROLE), edgecolor="none"))
     text = "\n".join(_short(role) for role in roles)
     axis.text(column, layer, text, ha="center", va="center", fontsize=max(3, 8 - len(roles)))
     axis.text(column - 0.44, layer + 0.43, row["head"], ha="left", va="bottom", fontsize=5)

@@ -1,5 +1,6 @@
 """The frame of the command line: help, errors, exit codes, entry points."""
 
+import json
 import os
 import shlex
 import shutil
@@ -43,9 +44,13 @@ def here(tmp_path, monkeypatch, gated_folder, calibrated_folder):
     shutil.copytree(gated_folder, tmp_path / "runs" / "l0" / "gated")
     for name in ("gate", "gate2"):
         shutil.copytree(calibrated_folder, tmp_path / "runs" / name)
-    (tmp_path / "en_pud-ud-test.conllu").write_text(TREE, encoding="utf-8")
+    for language in ("en", "de"):
+        (tmp_path / f"{language}_pud-ud-test.conllu").write_text(TREE, encoding="utf-8")
     files = {"train.en": "A dog.\nTwo shells.\n", "train.de": "Ein Hund.\nZwei Muscheln.\n"}
     files["test.en"] = files["train.en"]
+    model = {"heads_by_layer": {"encoder": [1, 1], "decoder": [2, 2], "cross": [2, 2]}, "parameters": 9}
+    files["runs/l0/results.json"] = json.dumps({"penalty": 0.1, "before": model, "pruned": model})
+    files["heads.json"] = json.dumps({"rows": []})
     files |= {"gold.txt": "0-0 1p1\n0-0\n", "gold1.txt": "1-1 2p2\n1-1\n", "links.txt": "0-0\n0-0 1-1\n"}
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
@@ -60,7 +65,7 @@ def test_examples_of_the_help_run(example: str, run, model_folder, here) -> None
     assert program == "hf-nmt-interp"
     if "--model" in rest:
         rest = [str(model_folder) if word.startswith("demo:") else word for word in rest]
-    elif verb not in ("env", "aer"):
+    elif verb not in ("env", "aer", "pruning-table"):
         rest += ["--model", str(model_folder)]
     code, out, err = run(verb, *rest)
     assert (code, err) == (0, "")

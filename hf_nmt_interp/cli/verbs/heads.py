@@ -13,6 +13,7 @@ relevant first; csv and json have all scores; --figure draws them, coloured by r
 Examples:
   hf-nmt-interp heads "The cat is sleeping on the sofa." "Where is the station?"
   hf-nmt-interp heads --trees en_pud-ud-test.conllu --corpus train.en train.de --figure heads.png --output heads.csv
+  hf-nmt-interp heads --trees en_pud-ud-test.conllu --target-file de_pud-ud-test.conllu --relevance-sentences 200
 """
 
 import argparse
@@ -35,7 +36,11 @@ KINDS = ("encoder", "decoder", "cross")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Sentences, translations, trees, corpus, model, output and figure."""
     add_sentences(parser)
-    parser.add_argument("--target-file", metavar="FILE", help="their translations (default: the model translates)")
+    parser.add_argument(
+        "--target-file",
+        metavar="FILE",
+        help="their translations, one a line, or the text of .conllu trees (default: the model translates)",
+    )
     parser.add_argument("--trees", metavar="FILE", help="CoNLL-U file with dependency trees of the source language")
     parser.add_argument(
         "--relevance-sentences", type=int, metavar="N", help="relevance from N sentences only, which is the slow part"
@@ -61,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
     trees = list(read_conllu(args.trees))[: args.limit] if args.trees else None
     given = args.sentences or args.input or not trees
     sources = read_sentences(args) if given else None
-    targets = read_file(args.target_file)[: args.limit] if args.target_file else None
+    targets = _read_targets(args.target_file)[: args.limit] if args.target_file else None
 
     from hf_nmt_interp.cli.loading import load
 
@@ -90,6 +95,12 @@ def run(args: argparse.Namespace) -> None:
             file.write(report.to_json() + "\n" if kind == "json" else report.to_csv())
     if args.figure:
         plot_heads(report, args.figure, args.kind)
+
+
+def _read_targets(path: str) -> list[str]:
+    from hf_nmt_interp.text.conllu import read_conllu
+
+    return [tree.text for tree in read_conllu(path)] if path.endswith(".conllu") else read_file(path)
 
 
 def _track(items: Any, label: str) -> Any:

@@ -1,0 +1,137 @@
+"""Pruning runs side by side: heads against BLEU, and what the kept heads do (voita2019, figures 7 and 8, table 2)."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hf_nmt_interp.analysis.heads import HeadReport
+from hf_nmt_interp.analysis.roles import Row
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.report.heads import COLOURS, NO_ROLE
+
+Head = tuple[str, int, int]  # kind, layer, number
+RESULTS, REPORT = "results.json", "heads.json"
+_ROLES = {**COLOURS, "none": NO_ROLE}
+
+
+@dataclass
+class PrunedModel:
+    """What is left of a translator.
+
+    Attributes:
+        name: of the run's folder, or "before".
+        heads: how many of each layer, for each kind.
+        parameters: of the whole model.
+        penalty: lambda of the run, None before pruning.
+        scores: of the test, e.g. {"test_bleu": 40.1}.
+        roles: of each head, where a report tells them; heads that were most relevant before pruning first.
+    """
+
+    name: str
+    heads: dict[str, list[int]]
+    parameters: int
+    penalty: float | None = None
+    scores: dict[str, float] = field(default_factory=dict)
+    roles: dict[Head, list[str]] = field(default_factory=dict)
+
+    def row(self) -> dict[str, Any]:
+        """For a table: heads, parameters, BLEU and how many heads have roles of each kind."""
+        bleu, roles = self.scores.get("test_bleu"), Counter(self.first_roles().values())
+        return {
+            "run": self.name,
+            "lambda": "" if self.penalty is None else f"{self.penalty:g}",
+            "heads e/d/d-e": "/".join(str(sum(layers)) for layers in self.heads.values()),
+            "encoder layers": " ".join(map(str, self.heads["encoder"])),
+            "parameters": f"{self.parameters:,}",
+            "BLEU": "" if bleu is None else f"{bleu:.2f}",
+            "encoder heads by role": ", ".join(f"{n} {role}" for role, n in roles.items()),
+        }
+
+    def first_roles(self, kind: str = "encoder") -> dict[str, str]:
+        """For each head of a kind, named layer.number, the kind of its first role, or "none"; sorted by role."""
+        found = {
+            f"{layer}.{head}": roles[0].partition(":")[0] if roles else "none"
+            for (of, layer, head), roles in self.roles.items()
+            if of == kind
+        }
+        return dict(sorted(found.items(), key=lambda item: list(_ROLES).index(item[1])))
+
+
+def read_runs(folders: Sequence[str | Path], before: str | Path | None = None) -> list[PrunedModel]:
+    """The translator before pruning, then what each run of `train_l0.py` left of it, by falling number of heads.
+
+    Args:
+        folders: of the runs, with `results.json` and, if the verb `heads` wrote it there, the pruned `heads.json`.
+        before: `heads.json` of the translator before pruning.
+    """
+    report = HeadReport.load(before).rows if before else []
+    relevance = {_head(row): row["relevance"] or 0.0 for row in report}
+    models, first = [], None
+    for folder in map(Path, folders):
+        try:
+            found = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
+            model = _model(folder.name, found["pruned"], found["penalty"])
+        except (OSError, KeyError) as error:
+            raise InputError(f"{folder}: no {RESULTS} of train_l0.py there; it writes one when it ends") from error
+        rows = HeadReport.load(folder / REPORT).rows if (folder / REPORT).exists() else []
+        model.roles = _roles(rows, relevance)
+        models.append(model)
+        if first is None or "test_bleu" in found["before"]:  # one of the runs may have tested it
+            first = found["before"]
+    if first is None:
+        raise InputError("folders: name at least one output folder of train_l0.py")
+    models.sort(key=lambda model: -sum(map(sum, model.heads.values())))
+    start = _model("before", first)
+    start.roles = _roles(report, relevance)
+    return [start, *models]
+
+
+def _model(name: str, found: dict[str, Any], penalty: float | None = None) -> PrunedModel:
+    scores = {name: value for name, value in found.items() if name.startswith("test_")}
+    return PrunedModel(name, found["heads_by_layer"], found["parameters"], penalty, scores)
+
+
+def _head(row: Row) -> Head:
+    return row["kind"], row["layer"], row["head"]
+
+
+def _roles(rows: Sequence[Row], relevance: dict[Head, float]) -> dict[Head, list[str]]:
+    return {_head(row): row["roles"] for row in sorted(rows, key=lambda row: -relevance.get(_head(row), 0.0))}
+
+
+def plot_pruning(models: Sequence[PrunedModel], path: str | Path) -> None:
+    """BLEU against the heads that are left, and the encoder's heads coloured by role, a column for each model.
+
+    Heads of the same role are in order of their relevance before pruning, the most relevant at the bottom.
+
+    Args:
+        models: of `read_runs`.
+        path: where the figure goes; its ending says the format.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    figure = Figure(figsize=(8, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=[1, 1.4])
+    scored = [model for model in models if "test_bleu" in model.scores]
+    for model in scored:
+        heads, bleu = sum(map(sum, model.heads.values())), model.scores["test_bleu"]
+        left.plot(heads, bleu, "s" if model.penalty is None else "o", color="#0072B2")
+        left.annotate(f" {model.name}", (heads, bleu), fontsize=7, va="bottom")
+    left.set(xlabel="heads left, of all kinds", ylabel="BLEU")
+    left.margins(0.15)
+    for column, model in enumerate(models):
+        for row, (name, role) in enumerate(model.first_roles().items()):
+            right.bar(column, 0.9, bottom=row, width=0.8, color=_ROLES[role], edgecolor="#999999", linewidth=0.4)
+            right.text(column, row + 0.42, name, ha="center", va="center", fontsize=5)
+    right.set_xticks(range(len(models)), [model.name for model in models], fontsize=6)
+    right.set_ylabel("encoder heads, layer.number")
+    right.legend(
+        handles=[Patch(facecolor=colour, edgecolor="#999999", label=role) for role, colour in _ROLES.items()],
+        frameon=False,
+        fontsize=7,
+    )
+    figure.savefig(Path(path), dpi=150)

@@ -1,0 +1,69 @@
+"""Pruning runs side by side."""
+
+import json
+
+import pytest
+
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.report.pruning import plot_pruning, read_runs
+
+HEADS = {"encoder": [2, 2], "decoder": [2, 2], "cross": [2, 2]}
+ROLES = {(0, 0): ["positional: -1", "syntactic: obj_to_head"], (0, 1): [], (1, 0): ["rare words"], (1, 1): []}
+
+
+def write_report(path, kept):
+    rows = [
+        {"kind": "encoder", "layer": layer, "head": head, "relevance": layer + head / 2, "roles": ROLES[layer, head]}
+        for layer, head in kept
+    ]
+    path.write_text(json.dumps({"rows": rows}))
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Two runs, the one that prunes more first; only the second tested the translator before."""
+    before = {"heads_by_layer": HEADS, "parameters": 1000}
+    for name, penalty, encoder, bleu, tested in [
+        ("b", 0.1, [1, 0], 20.0, {}),
+        ("a", 0.01, [2, 1], 21.0, {"test_bleu": 22.0}),
+    ]:
+        pruned = {"heads_by_layer": HEADS | {"encoder": encoder}, "parameters": 900, "test_bleu": bleu}
+        (tmp_path / name).mkdir()
+        results = {"penalty": penalty, "before": before | tested, "pruned": pruned}
+        (tmp_path / name / "results.json").write_text(json.dumps(results))
+    write_report(tmp_path / "a" / "heads.json", [(0, 0), (0, 1), (1, 0)])
+    write_report(tmp_path / "before.json", ROLES)
+    return tmp_path
+
+
+def test_table_is_of_the_translator_before_then_by_falling_heads(runs):
+    rows = [model.row() for model in read_runs([runs / "b", runs / "a"], runs / "before.json")]
+    assert [row["run"] for row in rows] == ["before", "a", "b"]
+    assert [row["heads e/d/d-e"] for row in rows] == ["4/4/4", "3/4/4", "1/4/4"]
+    assert [row["encoder layers"] for row in rows] == ["2 2", "2 1", "1 0"]
+    assert [row["lambda"] for row in rows] == ["", "0.01", "0.1"]
+    assert [row["BLEU"] for row in rows] == ["22.00", "21.00", "20.00"]
+    assert [row["encoder heads by role"] for row in rows] == [
+        "1 positional, 1 rare words, 2 none",
+        "1 positional, 1 rare words, 1 none",
+        "",
+    ]
+
+
+def test_heads_are_sorted_by_role_then_by_relevance_before(runs):
+    before, a, b = read_runs([runs / "b", runs / "a"], runs / "before.json")
+    assert list(before.first_roles()) == ["0.0", "1.0", "1.1", "0.1"]
+    assert a.first_roles() == {"0.0": "positional", "1.0": "rare words", "0.1": "none"}
+    assert b.first_roles() == {}
+
+
+def test_figure(runs):
+    plot_pruning(read_runs([runs / "b", runs / "a"], runs / "before.json"), runs / "pruning.png")
+    assert (runs / "pruning.png").stat().st_size > 5000
+
+
+def test_a_folder_without_results_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"nowhere: no results.json of train_l0.py there"):
+        read_runs([tmp_path / "nowhere"])
+    with pytest.raises(InputError, match="at least one output folder"):
+        read_runs([])
