@@ -5,7 +5,8 @@ import torch
 
 from hf_nmt_interp.attribution import LRP, METHODS, AttentionWeights, MaskPerturbation, Saliency
 from hf_nmt_interp.errors import InputError
-from tests.attribution.test_lrp import assert_close, assert_same_state, state_of
+from tests.attribution.leaks import unchanged
+from tests.attribution.test_lrp import assert_close
 from tests.attribution.test_saliency import assert_is
 from tests.calibrated_models import CLASSES, tiny_calibrated
 from tests.reference.lrp import lrp
@@ -79,9 +80,8 @@ def test_attention_is_the_fused_weights_and_mask_is_1_minus_m(family, fusion):
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_leaves_the_model_as_it_was(method):
     model = tiny_calibrated().train()
-    before = state_of(model)
-    METHODS[method](model)(**random_batch(model, LENGTHS))
-    assert_same_state(state_of(model), before)
+    with unchanged(model):
+        METHODS[method](model)(**random_batch(model, LENGTHS))
 
 
 def test_masks_are_asked_of_calibrated_models_only():

@@ -1,17 +1,21 @@
 """LRP against its literal twin, and everything it promises about totals, batches and the model it explains."""
 
-import copy
-import threading
 from functools import cache
 
 import pytest
 import torch
 from torch import nn
-from transformers import BertConfig, EncoderDecoderConfig, EncoderDecoderModel, LEDConfig, LEDForConditionalGeneration
 
 from hf_nmt_interp.attribution import LRP
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models import gated
+from tests.attribution.leaks import (
+    check_model_is_left,
+    check_model_is_left_after_an_error,
+    check_threads_can_share,
+    mixed_modes,
+    unchanged,
+)
 from tests.reference.lrp import lrp as twin
 from tests.tiny_models import FAMILIES, random_batch, tiny_model
 
@@ -189,57 +193,14 @@ def test_given_decoder_input_is_used(family):
 
 
 # ----------------------------------------------------------------------------------------------------------- the model
-def state_of(model: nn.Module) -> dict:
-    """Everything about a model that explaining it must not change."""
-    hooks = {
-        f"{name}.{kind}": list(getattr(module, kind))
-        for name, module in model.named_modules()
-        for kind in vars(module)
-        if kind.endswith("_hooks") or kind.endswith("_hooks_with_kwargs")
-    }
-    return {
-        "weights": {name: value.clone() for name, value in model.state_dict().items()},
-        "hooks": hooks,
-        "config": copy.deepcopy(model.config.to_dict()),
-        "attributes": {name: sorted(vars(module)) for name, module in model.named_modules()},
-        "training": {name: module.training for name, module in model.named_modules()},
-        "requires_grad": {name: parameter.requires_grad for name, parameter in model.named_parameters()},
-        "grads": {name: parameter.grad for name, parameter in model.named_parameters()},
-    }
-
-
-def assert_same_state(after: dict, before: dict) -> None:
-    assert all(torch.equal(after["weights"][name], value) for name, value in before["weights"].items())
-    assert all(after["grads"][name] is value for name, value in before["grads"].items())
-    for name in ("hooks", "config", "attributes", "training", "requires_grad"):
-        assert after[name] == before[name], name
-
-
-def mixed_modes(family: str) -> nn.Module:
-    """A model in training mode but for one layer, with one frozen weight, some gradients and a hook of its own."""
-    model = tiny_model(family, **({"dropout_rate": 0.5} if family.startswith("t5") else {})).train()
-    LRP(model).parts.encoder.layers[0][0].norm.eval()
-    first, second, *_ = model.parameters()
-    first.requires_grad_(False)
-    second.grad = torch.ones_like(second)
-    model.register_forward_hook(lambda *_: None)
-    return model
-
-
 @every_family
 def test_model_is_left_as_it_was(family):
     model = mixed_modes(family)
     batch = random_batch(model, [(5, 4), (2, 3)])
-    before, grad_mode = state_of(model), torch.is_grad_enabled()
     explainer = LRP(model)
-    for _ in range(2):
-        scores = explainer(**batch)
+    with unchanged(model):
         explainer.head_relevance([batch])
-    assert_same_state(state_of(model), before)
-    assert torch.is_grad_enabled() == grad_mode
-    assert not scores.source.requires_grad
-    model.eval()
-    torch.testing.assert_close(scores.source, LRP(model)(**batch).source)  # no dropout
+    check_model_is_left(model, lambda: explainer(**batch))
 
 
 @every_family
@@ -247,17 +208,9 @@ def test_model_is_left_as_it_was_after_an_error(family):
     model = mixed_modes(family)
     batch = random_batch(model, [(5, 4)])
     explainer = LRP(model)
-
-    def fail(*_):
-        raise RuntimeError("in the middle of the forward pass")
-
-    handle = explainer.parts.decoder.layers[1][2].branch.inner.register_forward_hook(fail)
-    before = state_of(model)
-    for call in (lambda: explainer(**batch), lambda: explainer.head_relevance([batch])):
-        with pytest.raises(RuntimeError, match="in the middle of the forward pass"):
-            call()
-        assert_same_state(state_of(model), before)
-    handle.remove()
+    broken = explainer.parts.decoder.layers[1][2].branch.inner
+    for explain in (lambda: explainer(**batch), lambda: explainer.head_relevance([batch])):
+        check_model_is_left_after_an_error(model, explain, broken)
     assert explainer(**batch).conservation_gap < 1e-4
 
 
@@ -286,25 +239,7 @@ def test_one_source_token_and_one_step(family):
 def test_threads_that_share_a_model():
     model = tiny_model("marian", dropout=0.5).train()
     batches = [random_batch(model, [(6, 5)], seed=seed) for seed in range(2)]
-    expected = [LRP(model)(**batch).source for batch in batches]
-    found: dict[int, list] = {0: [], 1: []}
-
-    def work(number: int) -> None:
-        explainer = LRP(model)
-        for _ in range(6):
-            found[number].append(explainer(**batches[number]).source)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in found]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for number, results in found.items():
-        assert len(results) == 6
-        for result in results:
-            torch.testing.assert_close(result, expected[number])
-    assert all(module.training for module in model.modules())
-    assert not any(module._forward_hooks for module in model.modules())
+    check_threads_can_share(model, lambda batch: LRP(model)(**batch).source, batches)
 
 
 # ------------------------------------------------------------------------------------------------- gated, pruned heads
@@ -375,108 +310,3 @@ def test_gates_in_training_mode_are_those_of_test_time():
     batch = random_batch(model, [(5, 4)])
     expected = LRP(model)(**batch).source
     torch.testing.assert_close(LRP(model.train())(**batch).source, expected)
-
-
-# ------------------------------------------------------------------------------------------------------ clear refusals
-def test_an_unknown_family_is_named():
-    model = LEDForConditionalGeneration(
-        LEDConfig(vocab_size=20, d_model=8, encoder_layers=1, decoder_layers=1, encoder_attention_heads=1,
-                  decoder_attention_heads=1, attention_window=2)
-    )  # fmt: skip
-    with pytest.raises(InputError, match="LEDForConditionalGeneration is not a family this library knows; it knows"):
-        LRP(model)
-
-
-def test_an_encoder_decoder_of_two_widths_is_refused():
-    sizes = {"vocab_size": 20, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
-    encoder, decoder = BertConfig(hidden_size=8, **sizes), BertConfig(hidden_size=16, **sizes)
-    model = EncoderDecoderModel(EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder))
-    with pytest.raises(InputError, match="different width"):
-        LRP(model)
-
-
-def test_an_unknown_operation_is_named():
-    class LowRank(nn.Module):
-        def __init__(self, base: nn.Linear):
-            super().__init__()
-            self.base, self.weight, self.bias = base, base.weight, base.bias
-
-        def forward(self, x):
-            return 2 * self.base(x)
-
-    model = tiny_model("marian")
-    layer = model.model.encoder.layers[1]
-    layer.fc1 = LowRank(layer.fc1)
-    with pytest.raises(InputError, match=r"no rule for LowRank \(model.encoder.layers.1.fc1\)"):
-        LRP(model)
-
-
-@every_family
-@pytest.mark.parametrize("where", ["weights", "branch", "stream", "activation"])
-def test_what_a_model_does_between_known_operations_is_not_skipped(family, where):
-    model = tiny_model(family)
-    _, cross, ffn = LRP(model).parts.decoder.layers[0]
-    reader, names = {
-        "weights": (cross.branch.output, ["v_proj", "EncDecAttention.v", "value"]),
-        "branch": (cross.norm, ["out_proj", "EncDecAttention.o", "output.dense"]),
-        "stream": (ffn.branch.inner, ["fc2", "layer_norm", "output.dense"]),
-        "activation": (ffn.branch.outer, ["fc1", "wi", "wi_0", "intermediate.dense"]),
-    }[where]
-    reader.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
-    with pytest.raises(InputError, match=rf"does something after \S+({'|'.join(names)}) that LRP has no rule for"):
-        LRP(model)(**random_batch(model, [(4, 3)]))
-
-
-def test_half_precision_is_refused():
-    with pytest.raises(InputError, match=r"needs float32 or float64, not torch.bfloat16; convert it with model.float"):
-        LRP(tiny_model("marian", torch.bfloat16))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"rule": "gamma"}, "rule: 'gamma' is not one of alpha_beta, epsilon"),
-        ({"logit": "best"}, "logit: 'best' is not one of top1, label"),
-        ({"attention": "keys"}, "attention: 'keys' is not one of full, values"),
-        ({"alpha": 2.0, "beta": -1.0}, "alpha, beta: 2.0, -1.0 must be at least 0 and add up to 1"),
-        ({"alpha": 0.5}, "alpha, beta: 0.5, 0.0 must be at least 0 and add up to 1"),
-        ({"rule": "epsilon", "epsilon": 0.0}, "epsilon: 0.0 must be positive"),
-    ],
-)
-def test_bad_settings_are_named(settings, message):
-    with pytest.raises(InputError, match=message):
-        LRP(model_of("marian"), **settings)
-
-
-def test_bad_batches_are_named():
-    model = model_of("marian")
-    explainer, batch = LRP(model), random_batch(model, [(4, 3), (2, 2)])
-    ids, labels, mask = batch["input_ids"], batch["labels"], batch["attention_mask"]
-    with pytest.raises(InputError, match=r"input_ids: whole numbers of shape \[batch, length\] .* of \[4\]"):
-        explainer(ids[0], labels)
-    with pytest.raises(InputError, match=r"labels: whole numbers .* torch.float32"):
-        explainer(ids, labels.float())
-    with pytest.raises(InputError, match=r"labels: whole numbers .* \[1, 3\]"):
-        explainer(ids, labels[:1])
-    with pytest.raises(InputError, match="attention_mask: padding must stand at the end"):
-        explainer(ids, labels, mask.flip(-1))
-    with pytest.raises(InputError, match="labels: padding must stand at the end"):
-        explainer(ids, labels.flip(-1), mask)
-    with pytest.raises(InputError, match="labels: row 1 has no tokens"):
-        explainer(ids, labels.where(torch.tensor([[True], [False]]), -100), mask)
-    with pytest.raises(InputError, match="input_ids: 40 is not among the model's 40 tokens"):
-        explainer(ids + 40 * (ids == ids[0, 0]) - ids[0, 0] * (ids == ids[0, 0]), labels, mask)
-    with pytest.raises(InputError, match="labels: -1 is not among the model's 40 tokens"):
-        explainer(ids, labels.masked_fill(labels == labels[0, 0], -1), mask)
-    for family in ("marian", "bert2bert"):
-        with pytest.raises(InputError, match="input_ids: 65 tokens are more than the model's 64 positions; cut them"):
-            LRP(model_of(family))(torch.full((1, 65), 5), torch.full((1, 2), 5))
-    with pytest.raises(InputError, match="batches: no batch was given"):
-        explainer.head_relevance([])
-
-
-def test_logits_that_are_not_finite():
-    model = tiny_model("marian")
-    nn.init.constant_(model.final_logits_bias, torch.nan)
-    with pytest.raises(InputError, match="logits are not finite"):
-        LRP(model)(**random_batch(model, [(3, 2)]))

@@ -7,7 +7,7 @@ import hf_nmt_interp as hni
 from hf_nmt_interp.attribution import LRP, AttentionWeights, Saliency, ShiftedAttention, SmoothedAttention
 from hf_nmt_interp.cli.main import main
 from hf_nmt_interp.errors import InputError
-from tests.attribution.test_lrp import assert_same_state, state_of
+from tests.attribution.leaks import unchanged
 from tests.attribution.test_saliency import KINDS, LENGTHS, assert_close, assert_is, pair_of
 from tests.reference.saliency import saliency
 from tests.reference.shift import shifted_right
@@ -48,12 +48,11 @@ def test_smoothgrad_agrees_with_the_twin(family, average):
 def test_model_is_left_as_it_was(family):
     model = tiny_model(family).train()
     batch = random_batch(model, LENGTHS)
-    before = state_of(model)
-    one, two = (Saliency(model, smoothgrad=2)(**batch).source for _ in range(2))
-    assert torch.equal(one, two)  # no dropout
-    with torch.inference_mode():
-        assert_close(Saliency(model, smoothgrad=2)(**batch).source, one)
-    assert_same_state(state_of(model), before)
+    with unchanged(model):
+        one, two = (Saliency(model, smoothgrad=2)(**batch).source for _ in range(2))
+        assert torch.equal(one, two)  # no dropout
+        with torch.inference_mode():
+            assert_close(Saliency(model, smoothgrad=2)(**batch).source, one)
 
 
 # ----------------------------------------------------------------------------------------------------------- attention

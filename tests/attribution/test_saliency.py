@@ -1,7 +1,6 @@
 """Saliency against its twin (autograd, step by step, float64) and against finite differences."""
 
 import copy
-import threading
 
 import pytest
 import torch
@@ -10,7 +9,12 @@ from hf_nmt_interp.attribution import AttentionWeights, Saliency, SmoothedAttent
 from hf_nmt_interp.attribution.api import make_method
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.gated import GatedMarianMTModel
-from tests.attribution.test_lrp import assert_same_state, mixed_modes, state_of
+from tests.attribution.leaks import (
+    check_model_is_left,
+    check_model_is_left_after_an_error,
+    check_threads_can_share,
+    mixed_modes,
+)
 from tests.reference.saliency import noise_deviation, saliency
 from tests.reference.shift import shifted_right
 from tests.tiny_models import FAMILIES, random_batch, tiny_model
@@ -274,12 +278,7 @@ METHODS = [(Saliency, {}), (Saliency, {"smoothgrad": 2}), (SmoothedAttention, {"
 def test_model_is_left_as_it_was(family, method, settings):
     for model in (mixed_modes(family), tiny_model(family)):
         batch = random_batch(model, [(5, 4), (2, 3)])
-        before, grad_mode = state_of(model), torch.is_grad_enabled()
-        scores = method(model, **settings)(**batch)
-        assert_same_state(state_of(model), before)
-        assert torch.is_grad_enabled() == grad_mode
-        assert not scores.source.requires_grad
-        torch.testing.assert_close(scores.source, method(model.eval(), **settings)(**batch).source)  # no dropout
+        check_model_is_left(model, lambda: method(model, **settings)(**batch))  # noqa: B023  (called at once)
 
 
 @every_family
@@ -288,17 +287,8 @@ def test_model_is_left_as_it_was_after_an_error(family, method, settings):
     model = mixed_modes(family)
     batch = random_batch(model, [(5, 4)])
     explainer = method(model, **settings)
-
-    def fail(*_):
-        raise RuntimeError("in the middle of the forward pass")
-
     for stack in (explainer.parts.encoder, explainer.parts.decoder):
-        handle = stack.layers[1][-1].branch.inner.register_forward_hook(fail)
-        before = state_of(model)
-        with pytest.raises(RuntimeError, match="in the middle"):
-            explainer(**batch)
-        assert_same_state(state_of(model), before)
-        handle.remove()
+        check_model_is_left_after_an_error(model, lambda: explainer(**batch), stack.layers[1][-1].branch.inner)
     assert torch.nn.functional.scaled_dot_product_attention.__name__ == "scaled_dot_product_attention"
     assert explainer(**batch).source.any()
 
@@ -318,23 +308,7 @@ def test_threads_that_share_a_model():
     model = tiny_model("marian")
     model.resize_token_embeddings(41)
     batches = [random_batch(model, [(6, 5)], seed=seed) for seed in range(2)]
-    expected = [Saliency(model, smoothgrad=2)(**batch).source for batch in batches]
-    found: dict[int, list] = {0: [], 1: []}
-
-    def work(number: int) -> None:
-        for _ in range(4):
-            found[number].append(Saliency(model, smoothgrad=2)(**batches[number]).source)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in found]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for number, results in found.items():
-        assert len(results) == 4
-        for result in results:
-            assert_close(result, expected[number])
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    check_threads_can_share(model, lambda batch: Saliency(model, smoothgrad=2)(**batch).source, batches)
 
 
 def test_closed_and_pruned_heads():

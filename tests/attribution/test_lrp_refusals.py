@@ -1,0 +1,114 @@
+"""What LRP refuses, and how it says so."""
+
+import pytest
+import torch
+from torch import nn
+from transformers import BertConfig, EncoderDecoderConfig, EncoderDecoderModel, LEDConfig, LEDForConditionalGeneration
+
+from hf_nmt_interp.attribution import LRP
+from hf_nmt_interp.errors import InputError
+from tests.tiny_models import FAMILIES, random_batch, tiny_model
+
+
+def test_an_unknown_family_is_named():
+    model = LEDForConditionalGeneration(
+        LEDConfig(vocab_size=20, d_model=8, encoder_layers=1, decoder_layers=1, encoder_attention_heads=1,
+                  decoder_attention_heads=1, attention_window=2)
+    )  # fmt: skip
+    with pytest.raises(InputError, match="LEDForConditionalGeneration is not a family this library knows; it knows"):
+        LRP(model)
+
+
+def test_an_encoder_decoder_of_two_widths_is_refused():
+    sizes = {"vocab_size": 20, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    encoder, decoder = BertConfig(hidden_size=8, **sizes), BertConfig(hidden_size=16, **sizes)
+    model = EncoderDecoderModel(EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder))
+    with pytest.raises(InputError, match="different width"):
+        LRP(model)
+
+
+def test_an_unknown_operation_is_named():
+    class LowRank(nn.Module):
+        def __init__(self, base: nn.Linear):
+            super().__init__()
+            self.base, self.weight, self.bias = base, base.weight, base.bias
+
+        def forward(self, x):
+            return 2 * self.base(x)
+
+    model = tiny_model("marian")
+    layer = model.model.encoder.layers[1]
+    layer.fc1 = LowRank(layer.fc1)
+    with pytest.raises(InputError, match=r"no rule for LowRank \(model.encoder.layers.1.fc1\)"):
+        LRP(model)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("where", ["weights", "branch", "stream", "activation"])
+def test_what_a_model_does_between_known_operations_is_not_skipped(family, where):
+    model = tiny_model(family)
+    _, cross, ffn = LRP(model).parts.decoder.layers[0]
+    reader, names = {
+        "weights": (cross.branch.output, ["v_proj", "EncDecAttention.v", "value"]),
+        "branch": (cross.norm, ["out_proj", "EncDecAttention.o", "output.dense"]),
+        "stream": (ffn.branch.inner, ["fc2", "layer_norm", "output.dense"]),
+        "activation": (ffn.branch.outer, ["fc1", "wi", "wi_0", "intermediate.dense"]),
+    }[where]
+    reader.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
+    with pytest.raises(InputError, match=rf"does something after \S+({'|'.join(names)}) that LRP has no rule for"):
+        LRP(model)(**random_batch(model, [(4, 3)]))
+
+
+def test_half_precision_is_refused():
+    with pytest.raises(InputError, match=r"needs float32 or float64, not torch.bfloat16; convert it with model.float"):
+        LRP(tiny_model("marian", torch.bfloat16))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rule": "gamma"}, "rule: 'gamma' is not one of alpha_beta, epsilon"),
+        ({"logit": "best"}, "logit: 'best' is not one of top1, label"),
+        ({"attention": "keys"}, "attention: 'keys' is not one of full, values"),
+        ({"alpha": 2.0, "beta": -1.0}, "alpha, beta: 2.0, -1.0 must be at least 0 and add up to 1"),
+        ({"alpha": 0.5}, "alpha, beta: 0.5, 0.0 must be at least 0 and add up to 1"),
+        ({"rule": "epsilon", "epsilon": 0.0}, "epsilon: 0.0 must be positive"),
+    ],
+)
+def test_bad_settings_are_named(settings, message):
+    with pytest.raises(InputError, match=message):
+        LRP(tiny_model("marian"), **settings)
+
+
+def test_bad_batches_are_named():
+    model = tiny_model("marian")
+    explainer, batch = LRP(model), random_batch(model, [(4, 3), (2, 2)])
+    ids, labels, mask = batch["input_ids"], batch["labels"], batch["attention_mask"]
+    with pytest.raises(InputError, match=r"input_ids: whole numbers of shape \[batch, length\] .* of \[4\]"):
+        explainer(ids[0], labels)
+    with pytest.raises(InputError, match=r"labels: whole numbers .* torch.float32"):
+        explainer(ids, labels.float())
+    with pytest.raises(InputError, match=r"labels: whole numbers .* \[1, 3\]"):
+        explainer(ids, labels[:1])
+    with pytest.raises(InputError, match="attention_mask: padding must stand at the end"):
+        explainer(ids, labels, mask.flip(-1))
+    with pytest.raises(InputError, match="labels: padding must stand at the end"):
+        explainer(ids, labels.flip(-1), mask)
+    with pytest.raises(InputError, match="labels: row 1 has no tokens"):
+        explainer(ids, labels.where(torch.tensor([[True], [False]]), -100), mask)
+    with pytest.raises(InputError, match="input_ids: 40 is not among the model's 40 tokens"):
+        explainer(ids + 40 * (ids == ids[0, 0]) - ids[0, 0] * (ids == ids[0, 0]), labels, mask)
+    with pytest.raises(InputError, match="labels: -1 is not among the model's 40 tokens"):
+        explainer(ids, labels.masked_fill(labels == labels[0, 0], -1), mask)
+    for family in ("marian", "bert2bert"):
+        with pytest.raises(InputError, match="input_ids: 65 tokens are more than the model's 64 positions; cut them"):
+            LRP(tiny_model(family))(torch.full((1, 65), 5), torch.full((1, 2), 5))
+    with pytest.raises(InputError, match="batches: no batch was given"):
+        explainer.head_relevance([])
+
+
+def test_logits_that_are_not_finite():
+    model = tiny_model("marian")
+    nn.init.constant_(model.final_logits_bias, torch.nan)
+    with pytest.raises(InputError, match="logits are not finite"):
+        LRP(model)(**random_batch(model, [(3, 2)]))
