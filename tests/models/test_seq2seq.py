@@ -71,8 +71,8 @@ def test_equals_its_twin_whatever_the_batch(variant):
         source = double(model.encoder.embed_tokens.weight)[batch["input_ids"][row, :S]]
         target = double(model.decoder.embed_tokens.weight)[shifted_right(model, batch["labels"])[row, :T]]
         logits, weights = FORWARDS[type(model).__name__](model, source, target)
-        assert_close(found.logits[row, :T], logits, 1e-6)
-        assert_close(torch.stack(found.cross_attentions)[:, row, :, :T, :S], weights, 1e-6)
+        assert_close(found.logits[row, :T], logits, 1e-10)
+        assert_close(torch.stack(found.cross_attentions)[:, row, :, :T, :S], weights, 1e-10)
         assert_close(single[row, :T].double(), logits, 1e-4 * logits.abs().max().item())
         assert not torch.stack(found.cross_attentions)[:, row, :, :, S:].any()
 
