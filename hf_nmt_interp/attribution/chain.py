@@ -202,11 +202,13 @@ class Walk:
         token = torch.arange(labels.shape[1], device=labels.device)
         step, token = token[steps], token[: steps.stop, None]
         self.own, self.later = Rows((token == step) & explained), Rows((token <= step) & explained)
-        self.source = Rows((record.batch.attention_mask[sentences] != 0)[..., None] & explained)
+        mask = record.batch.attention_mask[sentences] != 0
+        longest = int(mask.sum(-1).max())  # of these sentences: the batch may be padded further
+        self.source = Rows(mask[:, :longest, None] & explained)
 
     @torch.no_grad()
     def scores(self, reduce: Reduce) -> tuple[Tensor, Tensor]:
-        """Scores of the source embeddings [B, K, S] and of the decoder's [B, K, last step]."""
+        """Scores of the source embeddings [B, K, longest source] and of the decoder's [B, K, last step]."""
         parts, rows = self.record.parts, self.own
         gradient = rows.pick(self._of(self.record.gradient, rows))
         memory = gradient.new_zeros(len(self.source.at), parts.attentions("cross")[0].key.in_features)

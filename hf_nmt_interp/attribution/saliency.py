@@ -1,6 +1,6 @@
 """Word saliency with SmoothGrad (ding2019, section 4)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partialmethod
 
@@ -130,18 +130,32 @@ class Saliency(AttributionMethod):
         return source * shown, decoder, log_probs
 
     def _walk(self, record: chain.Record) -> tuple[Tensor, Tensor]:
-        labels, source = record.batch.labels, record.source
-        T, S = labels.shape[1], source.shape[1]
-        to_source, to_decoder = source.new_zeros(*labels.shape, S), source.new_zeros(*labels.shape, T)
-        longest = max(S, T)
+        labels, lengths = record.batch.labels, [record.batch.source_lengths, record.batch.target_lengths]
+        to_source, to_decoder = (record.source.new_zeros(*labels.shape, x.shape[1]) for x in (record.source, labels))
         rows = min(_CACHED_ROWS, self.memory.rows)
-        sentences, steps = max(1, rows // (T * longest)), max(1, min(T, rows // longest))
-        for b in range(0, len(labels), sentences):
+        for some in _groups(list(zip(*lengths, strict=True)), rows):
+            S, T = (max(side[some]) for side in lengths)
+            steps = max(1, rows // max(S, T))
             for t in range(0, T, steps):
-                some, these = slice(b, b + sentences), slice(t, min(t + steps, T))
-                walk = chain.Walk(record, some, these)
-                to_source[some, these], to_decoder[some, these, : these.stop] = walk.scores(self.reduce)
+                these = slice(t, min(t + steps, T))
+                scores = chain.Walk(record, some, these).scores(self.reduce)
+                to_source[some, these, :S], to_decoder[some, these, : these.stop] = scores
         return to_source, to_decoder
+
+
+def _groups(lengths: Sequence[tuple[int, int]], rows: int) -> Iterator[slice]:
+    """Consecutive sentences, given as (S, T), that have at most `rows` gradients (step, token) when padded alike.
+
+    >>> list(_groups([(3, 2), (3, 2), (9, 9)], rows=20))
+    [slice(0, 2, None), slice(2, 3, None)]
+    """
+    start, S, T = 0, 0, 0
+    for b, (source, target) in enumerate(lengths):
+        S, T = max(S, source), max(T, target)
+        if b > start and (b + 1 - start) * T * max(S, T) > rows:
+            yield slice(start, b)
+            start, S, T = b, source, target
+    yield slice(start, len(lengths))
 
 
 class SmoothGrad(Saliency):
