@@ -75,7 +75,11 @@ def _write(path: Path, rows: list[Row], draw: Any) -> Path:
     path.with_suffix(".csv").write_text(rows_to_csv(rows), encoding="utf-8")
     with rc_context(_STYLE):
         figure = Figure(figsize=(4.5, 2.8), layout="constrained")
-        draw(figure.subplots(), rows)
+        axis = figure.subplots()
+        draw(axis, rows)
+        lines, names = axis.get_legend_handles_labels()
+        if len(names) > 1:
+            figure.legend(lines, names, loc="outside lower center", ncols=3, fontsize=7)
         figure.savefig(path, metadata={"Date" if path.suffix == ".svg" else "CreationDate": None})
     return path
 
@@ -89,8 +93,6 @@ def _bars(axis: Any, groups: list[tuple[str, list[float | None]]], labels: Seque
         axis.bar(at, heights, width * 0.95, color=_COLOURS[number % len(_COLOURS)], label=name)
     axis.axhline(0, color="black", linewidth=0.6)
     axis.set_xticks(range(len(labels)), labels)
-    if len(groups) > 1:
-        axis.legend(fontsize=7)
 
 
 def _grouped(rows: Sequence[Row], name: str) -> dict[str, list[Row]]:
@@ -135,7 +137,6 @@ def _by_entropy(axis: Any, rows: list[Row]) -> None:
             axis.plot([row["low"] for row in known], values, style, marker=".", color=colour, label=label)
     axis.set(xlabel="entropy of the original weights, from (nats)", ylabel="JSD(original, fused)", ylim=(0, None))
     axis.set_xticks(sorted({row["low"] for row in rows}))
-    axis.legend(fontsize=6)
 
 
 def _by_alpha(axis: Any, rows: list[Row]) -> None:
