@@ -8,6 +8,10 @@ Examples:
 
     accelerate launch --num_processes 2 trainer_scripts/train_translation.py ...   (the same arguments)
 
+    # word dropout on what the decoder reads (voita2021, section 5), going on from a translator
+    python trainer_scripts/train_translation.py --model demo:en-de --output_dir runs/dropout \
+        --train train.en train.de --target_word_dropout 0.1 --learning_rate 1e-5 --max_steps 300
+
 Data: two line-parallel text files, or one JSONL file, or `--dataset NAME` for any `datasets` set (Hub or local), whose
 splits are then named by --train, --valid and --test. The same command run again goes on from the last complete
 checkpoint in --output_dir, and gives what it would have given had it never been stopped.
@@ -39,6 +43,10 @@ class ModelArguments:
         default=None, metadata={"help": "Checkpoint (folder, Hub id, demo:en-de) to go on from."}
     )
     vocab_size: int = field(default=8000, metadata={"help": "SentencePiece pieces of a new model, both languages."})
+    tokenizer: str | None = field(
+        default=None,
+        metadata={"help": "Checkpoint whose tokenizer a new model gets, to be compared on the same tokens."},
+    )
     d_model: int = field(default=256, metadata={"help": "Width."})
     layers: int = field(default=4, metadata={"help": "Layers of the encoder, and of the decoder."})
     heads: str = field(
@@ -66,7 +74,14 @@ def load_model(arguments: ModelArguments, data: DataArguments, config: Any) -> t
     """The checkpoint to go on from, or a new model with a vocabulary made of the training pairs."""
     if arguments.model:
         return load_checkpoint(arguments.model, data)
-    tokenizer = new_tokenizer(data, config, arguments.vocab_size, arguments.max_length)
+    if arguments.tokenizer:
+        from transformers import AutoTokenizer
+
+        from hf_nmt_interp.models.demo import find_model
+
+        tokenizer = AutoTokenizer.from_pretrained(find_model(arguments.tokenizer))
+    else:
+        tokenizer = new_tokenizer(data, config, arguments.vocab_size, arguments.max_length)
     return new_model(arguments, tokenizer), tokenizer
 
 

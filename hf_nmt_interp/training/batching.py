@@ -123,7 +123,9 @@ class TokenBatches(IterableDataset):
                 yield examples[cut]
 
     def __iter__(self) -> Iterator[Any]:
-        for dealt in zip(*[self._batches()] * self.world, strict=False):  # one for each process
+        for number, dealt in enumerate(zip(*[self._batches()] * self.world, strict=False)):  # one for each process
+            if hasattr(self.collate, "reseed"):  # its noise must not depend on where a run was restarted
+                self.collate.reseed(f"{self.seed}-{self.epoch}-{number}-{self.rank}")
             yield self.collate(dealt[self.rank])
 
 

@@ -1,9 +1,17 @@
 """Callbacks for any trainer."""
 
 import time
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
 
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
+
+from hf_nmt_interp.analysis.contribution_study import ContributionStudy, contribution_study
+from hf_nmt_interp.errors import InputError
+
+CONTRIBUTIONS = "contributions.csv"
 
 
 class Stopwatch(TrainerCallback, ExportableState):
@@ -30,3 +38,63 @@ class Stopwatch(TrainerCallback, ExportableState):
 
     def state(self) -> dict:
         return {"args": {"seconds": self.seconds}, "attributes": {}}
+
+
+class ContributionCallback(TrainerCallback):
+    """Measures contributions on a fixed evaluation set at chosen steps of any training (voita2021, section 7).
+
+    The means over target positions go into the log as e.g. `contributions/random/source_contribution`, the curves into
+    `contributions.csv` of the output folder, which `ContributionStudy.load` reads. The model and the random numbers of
+    the training stay as they are. One process measures, the others wait for it at their next step.
+
+    Args:
+        tokenizer: of the model.
+        sources: sentences to choose the evaluation set from.
+        targets: their translations.
+        steps: every so many steps, or just these; 0 is before the first.
+        limit: most sentences of the set; a few dozen are cheap enough to leave it on.
+        log: takes the figures, e.g. `trainer.log`; None adds them to the trainer's log history.
+        study: more arguments of `contribution_study`: prefixes (reference and random by default), lengths, method.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        steps: int | Collection[int] = 500,
+        *,
+        limit: int = 32,
+        log: Callable[[dict[str, float]], None] | None = None,
+        **study: Any,
+    ) -> None:
+        if isinstance(steps, int) and steps < 1:
+            raise InputError(f"steps: {steps} must be at least 1, or a list of steps")
+        self.steps, self.log = steps, log
+        self._data = tokenizer, list(sources), list(targets)
+        self._options: dict[str, Any] = {"prefixes": ("reference", "random"), "limit": limit} | study
+        self._rows: list[dict[str, Any]] = []
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
+        path = Path(args.output_dir) / CONTRIBUTIONS
+        rows = ContributionStudy.load(path).rows if state.global_step and path.exists() else []
+        self._rows = [row for row in rows if int(row["model"].rpartition("-")[2]) <= state.global_step]
+        self.on_step_end(args, state, control, **kwargs)
+
+    def on_step_end(self, args, state, control, **kwargs) -> None:
+        step = state.global_step
+        due = step % self.steps == 0 if isinstance(self.steps, int) else step in self.steps
+        name = f"checkpoint-{step}"
+        if not due or not state.is_world_process_zero or any(row["model"] == name for row in self._rows):
+            return
+        model = getattr(kwargs["model"], "module", kwargs["model"])  # without a launcher's wrapper
+        study = contribution_study({name: model}, *self._data, **self._options)
+        self._rows += study.rows
+        path = Path(args.output_dir) / CONTRIBUTIONS
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(ContributionStudy(self._rows).to_csv(), encoding="utf-8")
+        figures = {f"contributions/{r['prefix']}/{r['statistic']}": round(r["mean"], 6) for r in study.means()}
+        if self.log:
+            self.log(figures)
+        else:
+            state.log_history.append(figures | {"step": step})

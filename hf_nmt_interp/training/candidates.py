@@ -110,13 +110,19 @@ class CandidateScorer:
 
     def weighted_sum(self, sources: Sources, candidates: list[Candidate]) -> Tensor:
         """Sum of weight * log P(y|x), with its gradient; the graph of one chunk is held at a time."""
-
-        def score(states: Tensor, chunk: list[Candidate]) -> Tensor:
+        inputs = [sources.states, *(p for p in self.model.parameters() if p.requires_grad)]
+        total = torch.zeros((), device=sources.mask.device)
+        gradients: list[Tensor | None] = [None] * len(inputs)
+        for chunk in self._chunks(sources, candidates):
+            leaf = sources.states.detach().requires_grad_()
             with self.autocast():
-                return self._weighted(sources, states, chunk)
-
-        parameters = [p for p in self.model.parameters() if p.requires_grad]
-        return _InChunks.apply(score, self._chunks(sources, candidates), sources.states, *parameters)
+                value = self._weighted(sources, leaf, chunk)
+            found = torch.autograd.grad(value, [leaf, *inputs[1:]], allow_unused=True)
+            gradients = list(map(_add, gradients, found))
+            total += value.detach()
+        # a launcher's hooks take even an empty gradient for one, so what was not used is left out
+        known = [(x, g) for x, g in zip(inputs, gradients, strict=True) if g is not None]
+        return _Known.apply(total, [g for _, g in known], *(x for x, _ in known))
 
     def _weighted(self, sources: Sources, states: Tensor, chunk: list[Candidate]) -> Tensor:
         labels, inputs = self._inputs(sources, states, chunk)
@@ -145,31 +151,23 @@ class CandidateScorer:
         return labels, source | {"decoder_input_ids": shifted, "use_cache": False}
 
 
-class _InChunks(torch.autograd.Function):
-    """Sum over chunks of score(states, chunk); the gradients are made on the way.
-
-    Parameters are arguments, so that what a launcher hooks to their gradients is called once, after the last chunk.
-    """
+class _Known(torch.autograd.Function):
+    """A value whose gradients with respect to tensors are known; launchers see them in the one backward pass."""
 
     @staticmethod
-    def forward(ctx, score, chunks, states, *parameters):
-        total = torch.zeros((), device=states.device)
-        gradients: list[Any] = [None] * (1 + len(parameters))
-        for chunk in chunks:
-            with torch.enable_grad():
-                leaf = states.detach().requires_grad_()
-                value = score(leaf, chunk)
-            found = torch.autograd.grad(value, (leaf, *parameters), allow_unused=True)
-            both = zip(gradients, found, strict=True)
-            gradients = [new if old is None else old if new is None else old.add_(new) for old, new in both]
-            total += value.detach()
+    def forward(ctx, value, gradients, *tensors):
         ctx.save_for_backward(*gradients)
-        return total
+        return value.clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
-        return None, None, *(None if found is None else found * grad for found in ctx.saved_tensors)
+        return None, None, *(gradient * grad for gradient in ctx.saved_tensors)
+
+
+def _add(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    """Their sum, made in the place of the first."""
+    return b if a is None else a if b is None else a.add_(b)
 
 
 def pad_targets(rows: Sequence[Sequence[int]], start: Tensor, pad_id: int) -> tuple[Tensor, Tensor]:

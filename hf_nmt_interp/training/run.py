@@ -176,10 +176,10 @@ def make_collator(model: Any, tokenizer: Any, data: DataArguments) -> Any:
     from hf_nmt_interp.training.word_dropout import WordDropout
 
     pad = partial(pad_batch, pad_id=tokenizer.pad_token_id)
-    rates = {"source": data.source_word_dropout, "target": data.target_word_dropout}
-    if not any(rates.values()):
+    source, target = data.source_word_dropout, data.target_word_dropout
+    if not (source or target):
         return pad
-    return WordDropout(pad, model, tokenizer, **rates, replacement=data.word_dropout_item)
+    return WordDropout(pad, model, tokenizer, source=source, target=target, replacement=data.word_dropout_item)
 
 
 class Run:
@@ -201,8 +201,8 @@ class Run:
         self.data, self.stopwatch = data, Stopwatch()
         callbacks: list[Any] = [self.stopwatch]
         if data.contribution_steps:
-            pairs = zip(*open_split(data, "valid"), strict=True)
-            callbacks.append(ContributionCallback(tokenizer, *map(list, pairs), steps=data.contribution_steps))
+            sources, targets = zip(*open_split(data, "valid"), strict=True)
+            callbacks.append(ContributionCallback(tokenizer, sources, targets, steps=data.contribution_steps))
         config.generation_max_length = config.generation_max_length or max_length  # some checkpoints stop at 20
         self.cut = partial(encode_pairs, tokenizer, max_length=max_length, cut=True)
         encode = partial(encode_pairs, tokenizer, open_split(data, "train"), max_length)
@@ -242,11 +242,12 @@ class Run:
         self.references[:] = valid
         return metrics
 
-    def complete(self, export: str | None = None) -> None:
+    def complete(self, export: str | None = None, known: dict[str, Any] | None = None) -> None:
         """Train, save, test and write the results.
 
         Args:
             export: folder for the final model in float16.
+            known: results that are known before, to be written too.
         """
         results, trainer = self.train(), self.trainer
         trainer.save_model()
@@ -254,7 +255,7 @@ class Run:
             results |= self.test()
             trainer.log_metrics("test", results)
         if trainer.is_world_process_zero():
-            self.write(results)
+            self.write((known or {}) | results)
             if export:
                 trainer.model.half().save_pretrained(export)
                 trainer.processing_class.save_pretrained(export)

@@ -46,6 +46,8 @@ def make_trainer(folder, model=None, *, examples=EXAMPLES, risk=odd, tokenizer=N
     if isinstance(risk, str):
         risk, settings["risk"] = None, risk
     model = tiny_model("marian", vocab_size=6) if model is None else model
+    if hasattr(model, "final_logits_bias"):  # as from_pretrained leaves it, though it never gets a gradient
+        model.get_encoder().embed_positions.weight.requires_grad_()
     quiet = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "logging_steps": 1, "save_strategy": "no"}
     small = {"tokens_per_batch": 16, "max_steps": 2, "candidates": 6, "max_length_ratio": 0.1, "alpha": 0.5}
     config = MRTConfig(output_dir=str(folder), **(quiet | small | settings))
@@ -158,7 +160,8 @@ def test_accumulated_batches_are_one_large_batch(tmp_path, enumerated):
         whole.model.named_parameters(), parts.model.parameters(), start.parameters(), strict=True
     ):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5, msg=name)
-        assert not a.requires_grad or "k_proj.bias" in name or not torch.equal(a, c), name
+        still = "k_proj.bias" in name or "embed_positions" in name  # they have no gradient but rounding
+        assert still or not torch.equal(a, c), name
     assert whole.state.log_history[0]["loss"] == pytest.approx(parts.state.log_history[0]["loss"], rel=1e-4)
 
 

@@ -8,35 +8,60 @@ source_entropy       how spread the source contributions are (nats)
 prefix_entropy       how spread the prefix contributions are (nats)
 position_influence   influence of the source position on the whole translation, 1 on average
 
+With --prefix, --compare, --checkpoints or --figure it is a study on sentence pairs of one source and one target length
+(the most frequent ones if not given), which needs references (--target-file), and can tell more:
+accuracy             share of the reference's tokens that are the model's first choice
+kl_to_final          distance of the tokens' influences from those of the model named by --final
+
 Examples:
   hf-nmt-interp contributions "I like tea." "She has a red car." "We are at home."
   hf-nmt-interp contributions --statistic source_contribution --format tsv "I like tea." "We are at home."
+  hf-nmt-interp contributions --input test.en --target-file test.de --prefix reference model random --figure box.svg
+  hf-nmt-interp contributions --input test.en --target-file test.de --prefix random \
+      --compare mle=runs/mle dropout=runs/dropout mrt=runs/mrt --figure objectives.svg
+  hf-nmt-interp contributions --input val.en --target-file val.de --checkpoints runs/multi30k --figure stages.svg
 """
 
 import argparse
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-from hf_nmt_interp.cli.arguments import add_translating, positive
-from hf_nmt_interp.cli.output import Row, write_rows
-from hf_nmt_interp.cli.verbs.attribute import add_method, add_targets, explained
+from hf_nmt_interp.cli.arguments import add_translating, generate_options, positive, read_file, read_sentences
+from hf_nmt_interp.cli.output import Row, show_progress, write_rows
+from hf_nmt_interp.cli.verbs.attribute import add_method, add_targets, explained, parse_settings
 from hf_nmt_interp.errors import InputError
+
+PREFIXES = ("reference", "model", "random")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Sentences, targets, method, lengths, model, decoding and output."""
+    """Sentences, targets, method, lengths, study, model, decoding and output."""
     add_targets(parser)
     add_method(parser)
-    parser.add_argument("--statistic", metavar="NAME", help="one of the four above (default: all)")
+    parser.add_argument("--statistic", metavar="NAME", help="one of those above (default: all)")
     parser.add_argument("--source-tokens", type=positive, metavar="N", help="only sources of N tokens, with EOS")
     parser.add_argument("--target-tokens", type=positive, metavar="N", help="only translations of N tokens, with EOS")
+    study = parser.add_argument_group("study")
+    study.add_argument("--prefix", nargs="+", choices=PREFIXES, help="what the decoder reads (default: reference)")
+    study.add_argument("--compare", nargs="+", metavar="[LABEL=]NAME", help="models, instead of --model")
+    study.add_argument("--checkpoints", metavar="RUN", help="all checkpoints of a training run, compared to its last")
+    study.add_argument("--final", metavar="LABEL", help="the model that the others' influences are compared with")
+    study.add_argument("--pairs", type=positive, default=200, metavar="N", help="at most N (default: %(default)s)")
+    study.add_argument(
+        "--figure", metavar="FILE", help="draw the curves to .svg, .pdf or .png, numbers in .csv beside"
+    )
     add_translating(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Explain, average and write."""
+    if args.prefix or args.compare or args.checkpoints or args.figure:
+        run_study(args)
+        return
     from hf_nmt_interp.analysis.contributions import STATISTICS, contribution_curves
 
-    if args.statistic is not None and args.statistic not in STATISTICS:
-        raise InputError(f"--statistic: {args.statistic!r} is not one of {', '.join(STATISTICS)}")
+    _check_statistic(args.statistic, STATISTICS)
     results = list(explained(args))
     for argument, number, side in (
         ("--source-tokens", args.source_tokens, "source_tokens"),
@@ -59,5 +84,89 @@ def run(args: argparse.Namespace) -> None:
     write_rows(rows, args, "Contributions")
 
 
+def run_study(args: argparse.Namespace) -> None:
+    """Study, write and draw."""
+    sources = read_sentences(args)
+    targets = args.target if args.target_file is None else read_file(args.target_file)[: args.limit]
+    if targets is None or len(targets) != len(sources):
+        raise InputError(
+            f"--target-file: {len(targets or [])} references for {len(sources)} sentences; a study needs one each"
+        )
+    settings = parse_settings(args.method, args.set)
+    names = model_names(args)
+    if args.checkpoints and args.final is None:
+        args.final = list(names)[-1]
+    from hf_nmt_interp.analysis.contribution_study import STUDIED, contribution_study
+    from hf_nmt_interp.cli.loading import load
+
+    _check_statistic(args.statistic, STUDIED)
+    languages = args.source_lang, args.target_lang
+    _, tokenizer = load(next(iter(names.values())), args.device, *languages)
+    study = contribution_study(
+        {label: partial(_model, tokenizer, name, args.device, *languages) for label, name in names.items()},
+        tokenizer,
+        sources,
+        targets,
+        prefixes=args.prefix or ["reference"],
+        lengths=[(args.source_tokens, args.target_tokens)],
+        limit=args.pairs,
+        final=args.final,
+        method=args.method,
+        batch_size=args.batch_size,
+        generate=generate_options(args),
+        track=_track,
+        **settings,
+    )
+    if args.figure:
+        from hf_nmt_interp.report.contributions import plot_contributions, plot_training
+
+        plot_contributions(study, args.figure, [args.statistic] if args.statistic else None)
+        if args.checkpoints:
+            path = Path(args.figure)
+            plot_training(study, path.with_name(f"{path.stem}-training{path.suffix}"))
+    write_rows([row for row in study.rows if args.statistic in (None, row["statistic"])], args, "Contributions")
+
+
+def model_names(args: argparse.Namespace) -> dict[str, str]:
+    """Labels and names of the models to study."""
+    if args.checkpoints:
+        from hf_nmt_interp.training.checkpoints import list_checkpoints
+
+        found = {path.name: str(path) for path in list_checkpoints(args.checkpoints)}
+        if not found:
+            raise InputError(f"--checkpoints: {args.checkpoints} has no complete checkpoint-* folder")
+        return found
+    named = {}
+    for text in args.compare or [args.model]:
+        label, equals, name = text.partition("=")
+        label, name = (label, name) if equals else (Path(text).name, text)
+        if label in named:
+            raise InputError(f"--compare: two models are called {label!r}; give labels, e.g. {label}2={name}")
+        named[label] = name
+    return named
+
+
+def _model(tokenizer: Any, name: str, *options: Any) -> Any:
+    from hf_nmt_interp.cli.loading import load
+
+    model, own = load(name, *options)
+    if own.get_vocab() != tokenizer.get_vocab():
+        raise InputError(
+            f"--compare: {name} has another vocabulary than the first model; compare models of one tokenizer (a new "
+            "one gets it by train_translation.py --tokenizer)"
+        )
+    return model
+
+
+def _check_statistic(name: str | None, known: Any) -> None:
+    if name is not None and name not in known:
+        raise InputError(f"--statistic: {name!r} is not one of {', '.join(known)}")
+
+
 def _rounded(values) -> list[float | None]:
     return [None if value != value else round(float(value), 4) for value in values]  # NaN has no place in JSON
+
+
+def _track(names: Any, label: str) -> Any:
+    """A progress bar that counts models."""
+    return (name for (name,) in show_progress([[name] for name in names], label))

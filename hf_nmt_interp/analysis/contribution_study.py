@@ -1,0 +1,265 @@
+"""Contributions of several models on sentences of one length, with several kinds of prefixes (voita2021)."""
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hf_nmt_interp.analysis.contributions import STATISTICS, mean_curve
+from hf_nmt_interp.attribution.api import batches_of, explain, make_method, translate_ids
+from hf_nmt_interp.attribution.base import AttributionMethod, evaluating, make_batch
+from hf_nmt_interp.attribution.result import AttributionResult
+from hf_nmt_interp.decoding.translation import Translation, collate
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.tokens import Encoded, encode_source, encode_target, words_of
+
+PREFIXES = ("reference", "model", "random")
+ACCURACY, KL = "accuracy", "kl_to_final"
+STUDIED = (*STATISTICS, ACCURACY, KL)
+_POOL = 5  # sources translated for each that is wanted: not all translations have the right length
+_LEAST = 1e-12  # share below which a final model's influence counts as this much in the KL divergence
+
+Row = dict[str, Any]
+Lengths = tuple[int | None, int | None]
+
+
+@dataclass(frozen=True)
+class ContributionStudy:
+    """Mean by position of each statistic, for each model, prefix and pair of lengths.
+
+    Attributes:
+        rows: model, prefix, source_tokens, target_tokens, statistic, position (from 0), mean, low, high (95 %
+            confidence interval, None for one sentence), sentences.
+    """
+
+    rows: list[Row]
+
+    def select(self, **fields: Any) -> list[Row]:
+        """Rows with these values, e.g. `select(model="mrt", prefix="random", statistic="source_contribution")`."""
+        return [row for row in self.rows if all(row[name] == value for name, value in fields.items())]
+
+    def names(self, field: str) -> list[Any]:
+        """Values of a field in the order of their first appearance, e.g. `names("model")`."""
+        return list(dict.fromkeys(row[field] for row in self.rows))
+
+    def means(self) -> list[Row]:
+        """Means over target positions and sentences (figure 9), the first position, which has no prefix, left out."""
+        groups: dict[tuple, list[Row]] = {}
+        for row in self.rows:
+            if row["statistic"] != "position_influence" and row["position"] > 0:  # whose mean is always 1
+                groups.setdefault(tuple(row[name] for name in _KEYS), []).append(row)
+        return [
+            dict(zip(_KEYS, key, strict=True))
+            | {"mean": float(np.average([r["mean"] for r in rows], weights=[r["sentences"] for r in rows]))}
+            for key, rows in groups.items()
+        ]
+
+    def to_csv(self) -> str:
+        """All rows, with a header."""
+        file = io.StringIO()
+        writer = csv.DictWriter(file, _FIELDS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
+        return file.getvalue()
+
+    @classmethod
+    def load(cls, path: str | Path) -> "ContributionStudy":
+        """Read what `to_csv` wrote."""
+        with Path(path).open(encoding="utf-8", newline="") as file:
+            rows: list[Row] = list(csv.DictReader(file))
+        if rows and set(rows[0]) != set(_FIELDS):
+            raise InputError(f"path: {path} is not a contribution study; its columns are {', '.join(rows[0])}")
+        whole, real = ("source_tokens", "target_tokens", "position", "sentences"), ("mean", "low", "high")
+        for row in rows:
+            row |= {name: int(row[name]) for name in whole}
+            row |= {name: float(row[name]) if row[name] else None for name in real}
+        return cls(rows)
+
+
+_KEYS = ("model", "prefix", "source_tokens", "target_tokens", "statistic")
+_FIELDS = (*_KEYS, "position", "mean", "low", "high", "sentences")
+
+
+def contribution_study(
+    models: Any,
+    tokenizer: Any,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    *,
+    prefixes: Sequence[str] = ("reference",),
+    lengths: Sequence[Lengths] | None = None,
+    limit: int = 1000,
+    final: str | None = None,
+    method: str = "lrp",
+    batch_size: int = 16,
+    generate: dict[str, Any] | None = None,
+    seed: int = 0,
+    track: Callable[[Sequence, str], Iterable] | None = None,
+    **settings: Any,
+) -> ContributionStudy:
+    """Source contribution, position influence, entropies, accuracy and distance to a final model, by position.
+
+    Prefixes: `reference`; `model`, the translations that each model makes of sources of the same length, those of the
+    right length kept; `random`, the references of other sentences of the set, shuffled. Accuracy (the share of labels
+    that are the model's first choice) is of reference prefixes only. KL is D(model || final) of the influences of
+    source and prefix tokens on a step, and needs the same prefixes for both: reference or random.
+
+    Args:
+        models: a model, or a dict from names to models or to functions that load one (one is held at a time).
+        tokenizer: of all of them.
+        sources: sentences.
+        targets: their translations.
+        prefixes: some of `reference`, `model`, `random`.
+        lengths: (source, target) tokens, with EOS, of each set; where a side is None, its most frequent length is
+            taken. None for one set of the most frequent lengths.
+        limit: most sentences of a set.
+        final: name of the model that the others are compared with.
+        method: name of an attribution method.
+        batch_size: sentences explained at a time.
+        generate: arguments of `model.generate()` for model prefixes.
+        seed: of the shuffle.
+        track: shows the progress, as `rich.progress.track`.
+        settings: of the method.
+    """
+    named: Mapping[str, Any] = models if isinstance(models, Mapping) else {"model": models}
+    if wrong := [prefix for prefix in prefixes if prefix not in PREFIXES]:
+        raise InputError(f"prefixes: {wrong[0]!r} is not one of {', '.join(PREFIXES)}")
+    if final is not None and final not in named:
+        raise InputError(f"final: {final!r} is not one of the models {', '.join(named)}")
+    if len(sources) != len(targets):
+        raise InputError(f"targets: {len(targets)} for {len(sources)} sources; one each is needed")
+    sets = _sets(tokenizer, sources, targets, lengths or [(None, None)], limit)
+    order = sorted(named, key=lambda name: name != final)  # the final model first: the others need its influences
+    rows: list[Row] = []
+    goals: dict[tuple, list[AttributionResult]] = {}
+    for name in track(order, "Studying") if track else order:
+        model = named[name] if hasattr(named[name], "config") else named[name]()
+        explainer = make_method(model, method, **settings)
+        for bucket in sets:
+            for prefix in prefixes:
+                pairs = bucket.pairs(prefix, model, tokenizer, batch_size, generate or {}, seed)
+                results = _explain(explainer, tokenizer, pairs, batch_size, settings)
+                curves = {stat: [compute(r) for r in results] for stat, compute in STATISTICS.items()}
+                if prefix == "reference":
+                    curves[ACCURACY] = _accuracy(model, pairs, batch_size)
+                if final is not None and prefix != "model":
+                    goal = goals.setdefault((bucket.lengths, prefix), results)
+                    curves[KL] = [influence_kl(r, other) for r, other in zip(results, goal, strict=True)]
+                rows += _rows(curves, dict(zip(_KEYS, (name, prefix, *bucket.lengths), strict=False)))
+        del model, explainer
+    rank = {name: i for i, name in enumerate(named)}
+    return ContributionStudy(sorted(rows, key=lambda row: rank[row["model"]]))
+
+
+def influence_kl(result: AttributionResult, final: AttributionResult) -> np.ndarray:
+    """[T], D(p || q) of the token influences (R_t(x_1), ..., R_t(x_S), R_t(y_1), ..., R_t(y_t-1)), each with sum 1.
+
+    Args:
+        result: p, of a model in training.
+        final: q, of the final model on the same sentence pair.
+    """
+    p, q = (np.concatenate([r.source, r.prefix], axis=1, dtype=np.float64) for r in (result, final))
+    p, q = p / p.sum(-1, keepdims=True), q / q.sum(-1, keepdims=True)
+    ratio = np.where(p > 0, p, 1) / np.where(p > 0, np.maximum(q, _LEAST), 1)
+    return (p * np.log(ratio)).sum(-1)
+
+
+def length_buckets(sizes: Iterable[tuple[int, int]]) -> dict[tuple[int, int], list[int]]:
+    """Numbers of the pairs of each (source, target) length, the most frequent lengths first.
+
+    >>> length_buckets([(4, 5), (3, 3), (3, 3)])
+    {(3, 3): [1, 2], (4, 5): [0]}
+    """
+    found: dict[tuple[int, int], list[int]] = {}
+    for number, size in enumerate(sizes):
+        found.setdefault(size, []).append(number)
+    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+
+
+@dataclass(frozen=True)
+class _Set:
+    """Sentence pairs of one source and one target length; `pool` has the other sources of that length, too."""
+
+    lengths: tuple[int, int]
+    sources: list[Encoded]
+    targets: list[Encoded]
+    pool: list[Encoded]
+
+    def pairs(self, prefix: str, model: Any, tokenizer: Any, batch_size: int, generate: dict[str, Any], seed: int):
+        """Sources, with the targets that serve as prefixes: (encoded source, translation)."""
+        if prefix == "model":
+            made = translate_ids(model, [source.ids for source in self.pool], batch_size, **generate)
+            both = zip(self.pool, made, strict=True)
+            kept = [(source, t) for source, t in both if len(t.target_ids) == self.lengths[1]]
+            if not kept:
+                raise InputError(
+                    f"lengths: none of {len(made)} sources of {self.lengths[0]} tokens is translated by "
+                    f"{self.lengths[1]}; take other lengths or more sentences"
+                )
+            return kept[: len(self.sources)]
+        targets = self.targets
+        if prefix == "random":
+            if len(targets) < 2:
+                raise InputError("prefixes: random ones need two sentences of the same lengths; give more sentences")
+            order = np.random.default_rng(seed).permutation(len(targets))
+            after = dict(zip(order.tolist(), np.roll(order, 1).tolist(), strict=True))  # never its own
+            targets = [targets[after[i]] for i in range(len(targets))]
+        return [(s, Translation(s.ids, t.ids)) for s, t in zip(self.sources, targets, strict=True)]
+
+
+def _sets(tokenizer: Any, sources: Sequence[str], targets: Sequence[str], lengths: Sequence[Lengths], limit: int):
+    encoded = [
+        (encode_source(tokenizer, s), encode_target(tokenizer, t)) for s, t in zip(sources, targets, strict=True)
+    ]
+    buckets = length_buckets((len(s.ids), len(t.ids)) for s, t in encoded)
+    found = []
+    for wanted in lengths:
+        fits = [size for size in buckets if all(w in (None, n) for w, n in zip(wanted, size, strict=True))]
+        if not fits:
+            frequent = ", ".join(f"{size} ({len(rows)})" for size, rows in list(buckets.items())[:5])
+            raise InputError(f"lengths: no pair has {wanted} tokens; the most frequent are {frequent or 'none'}")
+        rows = buckets[fits[0]][:limit]
+        pool = [s for s, _ in encoded if len(s.ids) == fits[0][0]][: _POOL * limit]
+        found.append(_Set(fits[0], [encoded[i][0] for i in rows], [encoded[i][1] for i in rows], pool))
+    return found
+
+
+def _explain(
+    explainer: AttributionMethod, tokenizer: Any, pairs: list, batch_size: int, settings: dict[str, Any]
+) -> list[AttributionResult]:
+    sides = [words_of(tokenizer, t.target_ids, is_target=True) for _, t in pairs]
+    return explain(explainer, [t for _, t in pairs], [s.token_words for s, _ in pairs], sides, batch_size, settings)
+
+
+@torch.no_grad()
+def _accuracy(model: Any, pairs: list, batch_size: int) -> list[np.ndarray]:
+    """[T] of each pair: 1 where the label is the model's first choice."""
+    found: list[np.ndarray] = [np.empty(0)] * len(pairs)
+    with evaluating(model):
+        for rows in batches_of([t.size for _, t in pairs], batch_size):
+            padded = collate([pairs[i][1] for i in rows], model.config.pad_token_id, model.device)
+            batch = make_batch(model, **padded)
+            hits = (model(**batch.inputs()).logits.argmax(-1) == batch.labels).double().cpu().numpy()
+            for i, line in zip(rows, hits, strict=True):
+                found[i] = line[: len(pairs[i][1].target_ids)]
+    return found
+
+
+def _rows(curves: dict[str, list[np.ndarray]], fields: Row) -> list[Row]:
+    rows = []
+    for statistic, values in curves.items():
+        curve = mean_curve(values)
+        for position, count in enumerate(curve.count.tolist()):
+            if count:
+                ends = {name: _number(getattr(curve, name)[position]) for name in ("mean", "low", "high")}
+                rows.append(fields | {"statistic": statistic, "position": position, **ends, "sentences": count})
+    return rows
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else round(float(value), 6)

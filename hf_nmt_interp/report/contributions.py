@@ -1,0 +1,85 @@
+"""Figures of contribution studies: curves by position (voita2021, figures 1 to 7, 10, 11), stages of training (9)."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hf_nmt_interp.analysis.contribution_study import STUDIED, ContributionStudy, Row
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.report.style import legend_below, line_styles, panels, save
+
+_LABELS = {
+    "source_contribution": "source contribution",
+    "source_entropy": "entropy of source contributions",
+    "prefix_entropy": "entropy of prefix contributions",
+    "position_influence": "influence of the source position",
+    "accuracy": "accuracy",
+    "kl_to_final": "KL to the final model",
+}
+
+
+def plot_contributions(study: ContributionStudy, path: str | Path, statistics: Sequence[str] | None = None) -> None:
+    """Curves with their confidence intervals: a column a statistic; lines are models, or the prefixes of one model.
+
+    The first step, which sees no prefix, is left out. Numbers go into a CSV file beside the figure.
+
+    Args:
+        study: of `contribution_study`.
+        path: where the figure goes; its ending says the format (.svg, .pdf, .png).
+        statistics: which of them; None for all that the study has.
+    """
+    kept = [name for name in _known(statistics) if study.select(statistic=name)]
+    if not kept:
+        raise InputError(f"statistics: the study has none of {', '.join(_known(statistics))}")
+    field, other = ("prefix", "model") if len(study.names("model")) == 1 else ("model", "prefix")
+    groups = list(dict.fromkeys((row[other], row["source_tokens"], row["target_tokens"]) for row in study.rows))
+    names = study.names(field)
+    figure, axes = panels(len(groups), len(kept))
+    for line, (group, source_tokens, target_tokens) in zip(axes, groups, strict=True):
+        for axis, statistic in zip(line, kept, strict=True):
+            for name, style in zip(names, line_styles(len(names)), strict=True):
+                fields = {other: group, "source_tokens": source_tokens, "target_tokens": target_tokens}
+                _curve(axis, study.select(statistic=statistic, **{field: name}, **fields), name, style)
+            axis.set(ylabel=_LABELS[statistic], xlabel="source position" if "influence" in statistic else "step")
+        line[0].set_title(f"{other} {group}, {source_tokens} source and {target_tokens} target tokens", fontsize=8)
+    legend_below(figure, axes[0, 0], names)
+    shown = [row for row in study.rows if row["statistic"] in kept]
+    save(figure, path, ContributionStudy(shown).to_csv())
+
+
+def _curve(axis: Any, rows: list[Row], name: str, style: dict[str, Any]) -> None:
+    rows = [row for row in rows if row["position"] > 0 or "influence" in row["statistic"]]
+    positions = [row["position"] + 1 for row in rows]
+    axis.plot(positions, [row["mean"] for row in rows], label=name, **style)
+    ends = [[row["mean"] if row[end] is None else row[end] for row in rows] for end in ("low", "high")]
+    axis.fill_between(positions, *ends, color=style["color"], alpha=0.15, linewidth=0)
+
+
+def plot_training(study: ContributionStudy, path: str | Path) -> None:
+    """Means over positions and sentences against the training step, a line for each kind of prefix.
+
+    Args:
+        study: whose models are named by steps, e.g. `checkpoint-500`.
+        path: where the figure goes; its ending says the format.
+    """
+    means = study.means()
+    steps = {name: re.search(r"(\d+)$", str(name)) for name in study.names("model")}
+    if wrong := [name for name, step in steps.items() if step is None]:
+        raise InputError(f"study: model {wrong[0]!r} does not end in a number of steps, as checkpoint-500 does")
+    prefixes, kept = study.names("prefix"), [s for s in _LABELS if any(row["statistic"] == s for row in means)]
+    figure, axes = panels(1, len(kept))
+    for axis, statistic in zip(axes[0], kept, strict=True):
+        for prefix, style in zip(prefixes, line_styles(len(prefixes)), strict=True):
+            rows = [row for row in means if (row["prefix"], row["statistic"]) == (prefix, statistic)]
+            points = sorted((int(steps[row["model"]][1]), row["mean"]) for row in rows)  # type: ignore[index]
+            axis.plot([step for step, _ in points], [mean for _, mean in points], label=prefix, **style)
+        axis.set(xlabel="training step", ylabel=_LABELS[statistic])
+    legend_below(figure, axes[0, 0], prefixes)
+    save(figure, path, study.to_csv())
+
+
+def _known(statistics: Sequence[str] | None) -> Sequence[str]:
+    if wrong := [name for name in statistics or () if name not in STUDIED]:
+        raise InputError(f"statistics: {wrong[0]!r} is not one of {', '.join(STUDIED)}")
+    return statistics or STUDIED

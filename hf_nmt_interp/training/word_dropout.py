@@ -1,0 +1,81 @@
+"""Word dropout: some tokens that a translator reads in training are replaced (voita2021, section 5)."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hf_nmt_interp.decoding.force import decoder_inputs
+from hf_nmt_interp.errors import InputError
+
+REPLACEMENTS = ("random", "unk")
+
+
+class WordDropout:
+    """Data collator that replaces tokens of the source and of the decoder's input; labels stay as they are.
+
+    Special tokens (EOS, padding, language codes, the decoder's start) are neither replaced nor drawn. The trainers
+    here evaluate with the collator in `clean`, and seed each training batch by its place in the data, so that a
+    restarted run reads what it would have read.
+
+    Args:
+        collate: makes batches with `input_ids` and `labels`.
+        model: shifts labels as its family does.
+        tokenizer: names the special tokens and the vocabulary.
+        source: share of the source tokens that are replaced.
+        target: share of the decoder's input tokens that are replaced.
+        replacement: "random" (any vocabulary item) or "unk".
+        seed: of the choice.
+    """
+
+    def __init__(
+        self,
+        collate: Callable[[list], dict[str, Any]],
+        model: Any,
+        tokenizer: Any,
+        *,
+        source: float = 0.0,
+        target: float = 0.0,
+        replacement: str = "random",
+        seed: int = 0,
+    ) -> None:
+        for name, rate in (("source", source), ("target", target)):
+            if not 0 <= rate < 1:
+                raise InputError(f"{name}: {rate} must be at least 0 and below 1")
+        if replacement not in REPLACEMENTS:
+            raise InputError(f"replacement: {replacement!r} is not one of {', '.join(REPLACEMENTS)}")
+        if replacement == "unk" and tokenizer.unk_token_id is None:
+            raise InputError(f"replacement: {type(tokenizer).__name__} has no unknown token; take random ones")
+        self.clean, self.model, self.source, self.target = collate, model, source, target
+        self._special = torch.tensor(sorted(reserved_ids(tokenizer)))
+        words = torch.arange(len(tokenizer))
+        self._items = words[~torch.isin(words, self._special)]
+        if replacement == "unk":
+            self._items = torch.tensor([tokenizer.unk_token_id])
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def reseed(self, key: str) -> None:
+        """Let what follows depend on `key` only, not on the batches before."""
+        self._generator.manual_seed(Random(key).getrandbits(63))
+
+    def __call__(self, examples: list) -> dict[str, Any]:
+        """A batch, with `decoder_input_ids` where the target's input is to be changed."""
+        batch = self.clean(examples)
+        if self.source:
+            batch["input_ids"] = self._replace(batch["input_ids"], self.source)
+        if self.target:
+            batch["decoder_input_ids"] = self._replace(decoder_inputs(self.model, batch["labels"]), self.target)
+        return batch
+
+    def _replace(self, ids: Tensor, rate: float) -> Tensor:
+        hit = (torch.rand(ids.shape, generator=self._generator) < rate) & ~torch.isin(ids, self._special)
+        drawn = self._items[torch.randint(len(self._items), ids.shape, generator=self._generator)]
+        return torch.where(hit, drawn, ids)
+
+
+def reserved_ids(tokenizer: Any) -> set[int]:
+    """Special tokens of a tokenizer with its language codes, which Marian's and M2M100's do not count as such."""
+    codes = [*getattr(tokenizer, "supported_language_codes", ()), *getattr(tokenizer, "lang_token_to_id", ())]
+    return {*tokenizer.all_special_ids, *(tokenizer.convert_tokens_to_ids(code) for code in codes)}

@@ -1,0 +1,80 @@
+"""The verb contributions: means as before, studies of prefixes, models and checkpoints, figures."""
+
+import json
+import shutil
+
+import pytest
+
+from tests.analysis.test_contribution_study import SOURCES, TARGETS
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name, lines in (("en", SOURCES), ("de", TARGETS)):
+        (tmp_path / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return ["--input", tmp_path / "en", "--target-file", tmp_path / "de", "--format", "json"]
+
+
+def rows_of(ran):
+    assert ran.code == 0, ran.err
+    return [json.loads(line) for line in ran.out.splitlines()]
+
+
+def test_means_of_sentences(run, model_folder):
+    common = ["contributions", "--model", model_folder, "--format", "json", *SOURCES[:2]]
+    rows = rows_of(run(*common, "--statistic", "source_entropy"))
+    assert {row["statistic"] for row in rows} == {"source_entropy"}
+    assert set(rows[0]) == {"statistic", "position", "mean", "low", "high", "sentences"}
+    assert "--source-tokens: no sentence has 99" in run(*common, "--source-tokens", "99").err
+
+
+def test_prefixes_of_one_model(run, model_folder, files, tmp_path):
+    common = ["contributions", "--model", model_folder, *files]
+    rows = rows_of(run(*common, "--prefix", "reference", "random", "--figure", tmp_path / "one.svg"))
+    assert {(row["model"], row["prefix"]) for row in rows} == {
+        (model_folder.name, "reference"),
+        (model_folder.name, "random"),
+    }
+    assert "<svg" in (tmp_path / "one.svg").read_text()
+    assert (tmp_path / "one.csv").read_text().startswith("model,prefix,source_tokens,target_tokens,statistic,")
+
+
+def test_several_models_and_checkpoints(run, model_folder, files, tmp_path):
+    rows = rows_of(
+        run("contributions", *files, "--compare", f"a={model_folder}", f"b={model_folder}", "--final", "b",
+            "--statistic", "kl_to_final")
+    )  # fmt: skip
+    assert {row["model"] for row in rows} == {"a", "b"}
+    assert max(row["mean"] for row in rows) < 1e-6
+    for step in (5, 10):
+        shutil.copytree(model_folder, tmp_path / "run" / f"checkpoint-{step}")
+        (tmp_path / "run" / f"checkpoint-{step}" / "trainer_state.json").write_text("{}")
+    rows = rows_of(run("contributions", *files, "--checkpoints", tmp_path / "run", "--figure", tmp_path / "c.svg"))
+    assert list(dict.fromkeys(row["model"] for row in rows)) == ["checkpoint-5", "checkpoint-10"]
+    assert "kl_to_final" in {row["statistic"] for row in rows}
+    assert (tmp_path / "c-training.svg").exists()
+
+
+def test_models_of_other_vocabularies_are_refused(run, model_folder, files):
+    ran = run("contributions", *files, "--compare", f"a={model_folder}", "b=demo:en-de")
+    assert ran.code == 2
+    assert "--compare: demo:en-de has another vocabulary than the first model" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--statistic", "share"], "--statistic: 'share' is not one of source_contribution"),
+        ([SOURCES[0], "--prefix", "random"], "--target-file: 0 references for 1 sentences; a study needs one each"),
+        (["--compare", "a=x", "a=y", "--target", "b", "--", "c"], "--compare: two models are called 'a'"),
+        (
+            ["--checkpoints", "nowhere", "--target", "b", "c"],
+            "--checkpoints: nowhere has no complete checkpoint-* folder",
+        ),
+    ],
+)
+def test_errors(run, model_folder, arguments, message):
+    sentences = [SOURCES[0]] if arguments[0] == "--statistic" else []
+    code, _, err = run("contributions", "--model", model_folder, *arguments, *sentences)
+    assert code == 2
+    assert message in err

@@ -1,0 +1,56 @@
+"""ContributionCallback: chosen steps, the log, the file, a training that it does not disturb."""
+
+import torch
+
+from hf_nmt_interp.analysis.contribution_study import ContributionStudy
+from hf_nmt_interp.training.callbacks import ContributionCallback
+from tests.analysis.test_contribution_study import SOURCES, TARGETS
+from tests.training.test_translation import TranslationConfig, TranslationTrainer, pad_batch, partial
+
+
+def make_trainer(folder, translator_of, callbacks, **options):
+    model, tokenizer = translator_of("marian")
+    model.config.dropout = 0.3
+    rows = tokenizer(SOURCES, text_target=TARGETS)
+    examples = [{"input_ids": s, "labels": t} for s, t in zip(rows["input_ids"], rows["labels"], strict=True)]
+    quiet = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "logging_steps": 1, "save_steps": 2}
+    config = TranslationConfig(str(folder), tokens_per_batch=30, max_steps=4, **quiet | options)
+    collate = partial(pad_batch, pad_id=tokenizer.pad_token_id)
+    return TranslationTrainer(
+        model=model, args=config, train_dataset=examples, data_collator=collate, callbacks=callbacks
+    )
+
+
+def test_at_chosen_steps_and_after_a_restart(tmp_path, translator_of):
+    _, tokenizer = translator_of("marian")
+    callback = ContributionCallback(tokenizer, SOURCES, TARGETS, steps=[0, 2, 3])
+    trainer = make_trainer(tmp_path, translator_of, [callback])
+    trainer.train()
+    figures = {row["step"]: row for row in trainer.state.log_history if "contributions/random/source_entropy" in row}
+    assert list(figures) == [0, 2, 3]
+    assert 0 < figures[2]["contributions/reference/source_contribution"] < 1
+    assert "contributions/reference/accuracy" in figures[2]
+    whole = (tmp_path / "contributions.csv").read_text()
+    assert ContributionStudy.load(tmp_path / "contributions.csv").names("model") == [
+        f"checkpoint-{s}" for s in (0, 2, 3)
+    ]
+
+    plain = make_trainer(tmp_path / "plain", translator_of, [])
+    plain.train()  # the same weights: neither the model nor the random numbers were touched
+    torch.testing.assert_close(plain.model.state_dict(), trainer.model.state_dict(), rtol=0, atol=0)
+
+    again = make_trainer(tmp_path, translator_of, [ContributionCallback(tokenizer, SOURCES, TARGETS, steps=[0, 2, 3])])
+    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert (tmp_path / "contributions.csv").read_text() == whole
+
+
+def test_every_so_many_steps_by_the_trainer_s_own_log(tmp_path, translator_of):
+    _, tokenizer = translator_of("marian")
+    found = []
+    callback = ContributionCallback(tokenizer, SOURCES, TARGETS, steps=2, log=found.append, prefixes=["reference"])
+    make_trainer(tmp_path, translator_of, [callback]).train()
+    assert len(found) == 3
+    assert set(found[0]) == {
+        f"contributions/reference/{name}"
+        for name in ("source_contribution", "source_entropy", "prefix_entropy", "accuracy")
+    }
