@@ -22,7 +22,7 @@ def translation_card(folder: str | Path, results: dict[str, Any], **about: Any) 
 
     folder = Path(folder)
     weights = folder / "model.safetensors"
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = {"kept_heads": None} | json.loads((folder / "config.json").read_text(encoding="utf-8"))
     loader = PackageLoader("hf_nmt_interp.report")
     template = Environment(loader=loader, undefined=StrictUndefined, keep_trailing_newline=True).get_template(
         "translation_card.md"
