@@ -39,9 +39,10 @@ class HardConcreteGate(nn.Module):
         self.low, self.high = stretch
         self.log_alpha = nn.Parameter(torch.full((heads,), init, dtype=torch.float32))
 
-    def _logit_above(self, t: float) -> Tensor:
+    def _logit_above(self, t: float, log_alpha: Tensor | None = None) -> Tensor:
         """Logit of the probability that the stretched variable exceeds t, before clipping."""
-        return self.log_alpha.float() - self.temperature * math.log((t - self.low) / (self.high - t))
+        log_alpha = self.log_alpha if log_alpha is None else log_alpha
+        return log_alpha.float() - self.temperature * math.log((t - self.low) / (self.high - t))
 
     def sample(self) -> Tensor:
         """One draw per head [H], differentiable in `log_alpha` where it is strictly between 0 and 1."""
@@ -61,9 +62,13 @@ class HardConcreteGate(nn.Module):
         """P(g = 1) of each head [H]."""
         return torch.sigmoid(self._logit_above(1))
 
-    def penalty(self) -> Tensor:
-        """Expected number of heads that are not zero, L_C = sum(1 - P(g = 0))."""
-        return torch.sigmoid(self._logit_above(0)).sum()
+    def penalty(self, log_alpha: Tensor | None = None) -> Tensor:
+        """Expected number of heads that are not zero, L_C = sum(1 - P(g = 0)).
+
+        Args:
+            log_alpha: of the heads to count, e.g. those of several layers at once; None for this gate's own.
+        """
+        return torch.sigmoid(self._logit_above(0, log_alpha)).sum()
 
     def expectation(self) -> Tensor:
         """E[g] of each head [H], the integral of P(g > t) over [0, 1] by the midpoint rule (no closed form exists)."""
@@ -78,7 +83,7 @@ class HardConcreteGate(nn.Module):
             heads: concatenated outputs of the heads [..., H * head_size].
         """
         gate = (self.sample() if self.training else self.test_value()).to(heads.dtype)
-        return (heads.unflatten(-1, (len(gate), -1)) * gate[:, None]).flatten(-2)
+        return heads * gate.repeat_interleave(heads.shape[-1] // len(gate))  # [H] -> [H * head_size]
 
 
 class GatedLinear(nn.Linear):
