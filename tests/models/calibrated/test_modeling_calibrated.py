@@ -18,6 +18,8 @@ from tests.tiny_models import random_batch, tiny_model
 
 every_family = pytest.mark.parametrize("family", CLASSES)
 every_fusion = pytest.mark.parametrize("fusion", FUSIONS)
+CASES = [(family, "gate", "sdpa") for family in CLASSES] + [("marian", "gate", "eager")]
+CASES += [("marian", fusion, "sdpa") for fusion in FUSIONS if fusion != "gate"]
 both_attentions = pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 
 
@@ -41,8 +43,7 @@ def generated(model, rows=slice(None), **settings):
     return model.generate(**inputs, max_new_tokens=8, min_new_tokens=8, do_sample=False, **settings)
 
 
-@every_family
-@both_attentions
+@pytest.mark.parametrize(("family", "implementation"), [(f, i) for f, fusion, i in CASES if fusion == "gate"])
 def test_masks_of_1_or_open_gates_give_the_plain_model(family, implementation, checkpoints, monkeypatch):
     plain = type(tiny_model(family)).from_pretrained(checkpoints[family], attn_implementation=implementation)
     model = CLASSES[family].from_pretrained(checkpoints[family], fusion="gate", attn_implementation=implementation)
@@ -105,9 +106,7 @@ def test_weights_from_scratch_are_the_family_own():
     assert len(model.mask_parameters()) == 4
 
 
-@every_family
-@every_fusion
-@both_attentions
+@pytest.mark.parametrize(("family", "fusion", "implementation"), CASES)
 def test_cache_beams_and_padding(family, fusion, implementation):
     model = tiny_calibrated(family, fusion, attn_implementation=implementation)
     assert model.config._attn_implementation == implementation
