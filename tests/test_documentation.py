@@ -10,7 +10,7 @@ from huggingface_hub import ModelCard
 from hf_nmt_interp.cli.main import main
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "model_cards").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("model_cards/*.md"))]
 
 
 def blocks(language: str) -> list:
@@ -49,9 +49,9 @@ def test_the_two_commands_open_the_readme():
     assert second in (ROOT / ".ci" / "run").read_text(encoding="utf-8").replace("install -q", "install")
 
 
-@pytest.mark.parametrize("direction", ["en-de", "de-en"])
-def test_card_of_a_box_translator_has_valid_metadata(direction: str):
-    card = ModelCard.load(ROOT / "model_cards" / f"demo-{direction}.md")
+@pytest.mark.parametrize("name", ["en-de", "de-en", "en-de-pruned"])
+def test_card_of_a_box_translator_has_valid_metadata(name: str):
+    card = ModelCard.load(ROOT / "model_cards" / f"demo-{name}.md")
     assert card.data.pipeline_tag == "translation"
     assert {result.metric_type for result in card.data.eval_results} == {"sacrebleu", "chrf"}
 

@@ -103,7 +103,7 @@ def _roles(rows: Sequence[Row], relevance: dict[Head, float]) -> dict[Head, list
 
 
 def plot_pruning(models: Sequence[PrunedModel], path: str | Path) -> None:
-    """BLEU against the heads that are left, and the encoder's heads coloured by role, a column for each model.
+    """BLEU against the heads that are left, and the encoder's heads by role, a column for each model with a report.
 
     Heads of the same role are in order of their relevance before pruning, the most relevant at the bottom.
 
@@ -123,11 +123,12 @@ def plot_pruning(models: Sequence[PrunedModel], path: str | Path) -> None:
         left.annotate(f" {model.name}", (heads, bleu), fontsize=7, va="bottom")
     left.set(xlabel="heads left, of all kinds", ylabel="BLEU")
     left.margins(0.15)
-    for column, model in enumerate(models):
+    known = [model for model in models if model.first_roles()]  # of the others there is no report
+    for column, model in enumerate(known):
         for row, (name, role) in enumerate(model.first_roles().items()):
             right.bar(column, 0.9, bottom=row, width=0.8, color=_ROLES[role], edgecolor="#999999", linewidth=0.4)
             right.text(column, row + 0.42, name, ha="center", va="center", fontsize=5)
-    right.set_xticks(range(len(models)), [model.name for model in models], fontsize=6)
+    right.set_xticks(range(len(known)), [model.name for model in known], fontsize=6, rotation=20)
     right.set_ylabel("encoder heads, layer.number")
     right.legend(
         handles=[Patch(facecolor=colour, edgecolor="#999999", label=role) for role, colour in _ROLES.items()],
