@@ -99,7 +99,8 @@ class CalibrationTrainer(TranslationTrainer):
         if shifted is None:
             shifted = decoder_inputs(self.model, labels)
         batch = {"input_ids": inputs["input_ids"], "attention_mask": inputs.get("attention_mask")}
-        fused, perturbed, masks, outputs = self._both_losses(model, labels, batch | {"decoder_input_ids": shifted})
+        batch["decoder_input_ids"] = shifted
+        fused, perturbed, masks, outputs = self._both_losses(model, labels, batch, return_outputs)
         distance = mask_distance(masks, labels)
         self._seen.append(_summary(perturbed, distance, masks, inputs))
         second = mask_loss(perturbed, distance, self.args.alpha)
@@ -107,10 +108,10 @@ class CalibrationTrainer(TranslationTrainer):
         loss = self.per_token(fused + second - second.detach(), labels, num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
 
-    def _both_losses(self, model, labels: Tensor, batch: dict[str, Any]):
+    def _both_losses(self, model, labels: Tensor, batch: dict[str, Any], whole_logits: bool):
         """Sums of the cross entropy under fused and under perturbed weights, masks, and the model's output."""
         smoothing = self.args.label_smoothing_factor
-        if self.args.fused_loss and self._has_plain_head(model):
+        if self.args.fused_loss and not whole_logits and self._has_plain_head(model):
             passes, weight, bias = model.two_passes(**batch), model.lm_head.weight, model.final_logits_bias[0]
             fused = linear_cross_entropy(passes.fused, weight, bias, labels, smoothing)
             perturbed = linear_cross_entropy(passes.perturbed, weight.detach(), bias, labels, smoothing)

@@ -214,3 +214,12 @@ def test_two_processes(tmp_path):
     alone.train()
     for name, p in alone.model.named_parameters():
         torch.testing.assert_close(torch.tensor(ranks[0][name]), p.detach(), atol=1e-6, rtol=0)
+
+
+def test_outputs_can_be_asked_for_in_training(tmp_path):
+    trainer = make_trainer(tmp_path)
+    batch = random_batch(trainer.model, LENGTHS)
+    model = trainer.model.train()
+    loss, outputs = trainer.compute_loss(model, dict(batch), return_outputs=True)
+    assert outputs.logits.shape == outputs.perturbed_logits.shape == (2, 6, 40)
+    assert loss.item() == pytest.approx(trainer.compute_loss(model, dict(batch)).item(), rel=1e-5)
