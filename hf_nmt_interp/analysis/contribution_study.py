@@ -193,7 +193,8 @@ class _Set:
     def pairs(self, prefix: str, model: Any, tokenizer: Any, batch_size: int, generate: dict[str, Any], seed: int):
         """Sources, with the targets that serve as prefixes: (encoded source, translation)."""
         if prefix == "model":
-            made = translate_ids(model, [source.ids for source in self.pool], batch_size, **generate)
+            with evaluating(model):
+                made = translate_ids(model, [source.ids for source in self.pool], batch_size, **generate)
             both = zip(self.pool, made, strict=True)
             kept = [(source, t) for source, t in both if len(t.target_ids) == self.lengths[1]]
             if not kept:

@@ -58,6 +58,7 @@ def test_word_dropout_and_contributions_in_training(start, tmp_path, monkeypatch
             output_dir=out,
             max_steps=2,
             save_steps=2,
+            logging_steps=1,
             contribution_steps=[0, 2],
             **options,
         )

@@ -5,6 +5,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from hf_nmt_interp.decoding.sampling import Sample, encoded
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.training import candidates as candidates_module
 from hf_nmt_interp.training.batching import pad_batch
+from hf_nmt_interp.training.candidates import pad_targets
 from hf_nmt_interp.training.mrt import MRTConfig, MRTTrainer, RiskProgress
 from tests.tiny_models import random_batch, tiny_model
 
@@ -57,13 +59,10 @@ def make_trainer(folder, model=None, *, examples=EXAMPLES, risk=odd, tokenizer=N
 
 
 def log_probs(model, batch, row, targets):
-    """log P of targets for one source, each by a plain forward pass with a graph."""
-    found = []
-    for ids in targets:
-        labels = torch.tensor([ids])
-        inputs = {name: batch[name][row : row + 1] for name in ("input_ids", "attention_mask")}
-        found.append(label_log_probs(model(**inputs, labels=labels).logits, labels).sum())
-    return torch.stack(found)
+    """log P of targets for one source by a plain forward pass, with a graph."""
+    labels, _ = pad_targets(targets, torch.zeros(len(targets), dtype=torch.long), pad_id=5)
+    inputs = {name: batch[name][row].expand(len(targets), -1) for name in ("input_ids", "attention_mask")}
+    return label_log_probs(model(**inputs, labels=labels).logits, labels).sum(-1)
 
 
 @pytest.fixture
@@ -71,15 +70,16 @@ def enumerated(monkeypatch):
     """Instead of samples every target of at most three tokens, some of them twice."""
 
     def everything(model, states, mask, start, number, limit):
-        found = []
+        found, targets = [], [*EVERY, *EVERY[:3]]
         for row in range(len(states)):
-            samples = []
-            for ids in [*EVERY, *EVERY[:3]]:
-                source = {"encoder_outputs": encoded(states[row, None]), "attention_mask": mask[row, None]}
-                with torch.no_grad():
-                    logits = model(**source, decoder_input_ids=torch.tensor([[start[row], *ids[:-1]]])).logits
-                samples.append(Sample(ids, label_log_probs(logits, torch.tensor([ids])).sum().item()))
-            found.append(samples)
+            labels, shifted = pad_targets(targets, start[row].expand(len(targets)), pad_id=5)
+            source = {"encoder_outputs": encoded(states[row].expand(len(targets), -1, -1))}
+            with torch.no_grad():
+                logits = model(
+                    **source, attention_mask=mask[row].expand(len(targets), -1), decoder_input_ids=shifted
+                ).logits
+            scores = label_log_probs(logits, labels).sum(-1).tolist()
+            found.append(list(map(Sample, targets, scores)))
         return found
 
     monkeypatch.setattr(candidates_module, "ancestral_samples", everything)
@@ -185,8 +185,11 @@ def test_bf16_and_frozen_parameters(tmp_path):
     assert not any("encoder.layers" in name for name in changed)
 
 
-@pytest.mark.parametrize("search", ["sample", "beam", "top_p"])
-@pytest.mark.parametrize("kind", ["marian", "nllb", "mbart", "t5", "bert"])
+@pytest.mark.parametrize(
+    ("kind", "search"),
+    [*((kind, "sample") for kind in ("marian", "nllb", "mbart", "t5", "bert"))]
+    + [(kind, search) for kind in ("marian", "nllb") for search in ("beam", "top_p")],
+)
 def test_every_search_and_family_trains(tmp_path, translator_of, kind, search):
     model, tokenizer = translator_of(kind)
     examples = [
@@ -253,6 +256,12 @@ def test_evaluation_is_cross_entropy(tmp_path):
 def test_wrong_settings_are_refused(tmp_path, settings, message):
     with pytest.raises(InputError, match=message):
         MRTConfig(str(tmp_path), use_cpu=True, **settings)
+
+
+def test_every_setting_has_a_help_text():
+    for setting in fields(MRTConfig):
+        if setting.name in MRTConfig.__annotations__:
+            assert setting.metadata["help"].endswith("."), setting.name
 
 
 def test_wrong_risks_are_refused(tmp_path):

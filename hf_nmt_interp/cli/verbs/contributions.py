@@ -8,18 +8,15 @@ source_entropy       how spread the source contributions are (nats)
 prefix_entropy       how spread the prefix contributions are (nats)
 position_influence   influence of the source position on the whole translation, 1 on average
 
-With --prefix, --compare, --checkpoints or --figure it is a study on sentence pairs of one source and one target length
-(the most frequent ones if not given), which needs references (--target-file), and can tell more:
+With --prefix, --compare (e.g. mle=runs/mle mrt=runs/mrt), --checkpoints or --figure it is a study on sentence pairs of
+one source and one target length (the most frequent ones if not given). It needs references and can tell more:
 accuracy             share of the reference's tokens that are the model's first choice
 kl_to_final          distance of the tokens' influences from those of the model named by --final
 
 Examples:
   hf-nmt-interp contributions "I like tea." "She has a red car." "We are at home."
   hf-nmt-interp contributions --statistic source_contribution --format tsv "I like tea." "We are at home."
-  hf-nmt-interp contributions --input test.en --target-file test.de --prefix reference model random --figure box.svg
-  hf-nmt-interp contributions --input test.en --target-file test.de --prefix random \
-      --compare mle=runs/mle dropout=runs/dropout mrt=runs/mrt --figure objectives.svg
-  hf-nmt-interp contributions --input val.en --target-file val.de --checkpoints runs/multi30k --figure stages.svg
+  hf-nmt-interp contributions --input train.en --target-file train.de --prefix reference --figure box.svg
 """
 
 import argparse
