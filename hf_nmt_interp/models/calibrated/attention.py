@@ -93,7 +93,9 @@ def calibrated_attention(
     scores, mask_scores = scores.split(heads, 1)
     if visible is not None:
         scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
-    attention, mask = scores.softmax(-1), mask_of(mask_scores, visible)
+    attention = scores.softmax(-1)
+    # in plain decoding masks of padding, which has no weight to change, are left as they are
+    mask = mask_of(mask_scores, None if calibration is None else visible)
     gate = None
     if calibration is not None and calibration.perturbed:
         weights = perturb(attention, mask, visible)

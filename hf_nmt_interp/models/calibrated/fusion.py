@@ -102,7 +102,7 @@ class Anneal(Fusion):
     def gamma(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """Share of the original weights at this step, []."""
         exact = torch.promote_types(dtype, torch.float32)  # bfloat16 cannot count to 1,000
-        return torch.exp(-self.step.to(exact) / self.anneal_steps).to(dtype)
+        return (self.step.to(exact) * (-1 / self.anneal_steps)).exp_().to(dtype)
 
     def forward(self, attention, calibrated, gate, visible):
         return calibrated.lerp(attention, self.gamma(attention.dtype))
