@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tests.tiny_models import tiny_model
@@ -21,6 +22,13 @@ TRANSLATORS: dict[str, tuple[str, dict[str, str]]] = {
     "t5": ("t5", {}),
     "bert": ("bert2bert", {}),
 }
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One thread, also in processes that tests start: tiny models are slower on two. Benchmarks choose themselves."""
+    if "not benchmark" in config.option.markexpr:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
 @pytest.fixture(scope="session")
