@@ -129,7 +129,7 @@ class LRP(AttributionMethod):
                 "epsilon or a float64 model"
             )
 
-    @torch.inference_mode()
+    @torch.no_grad()  # not inference mode: what a model keeps of a forward pass must stay fit for training
     def _walks(self, batch: Batch):
         """Logits, and for each sentence its walks: (slice of steps, walk) for each block of steps."""
         attentions = [a for kind in ("encoder", "decoder", "cross") for a in self.parts.attentions(kind)]

@@ -113,16 +113,19 @@ def compare(
         generate: arguments of `generate()`.
         track: what the batches pass through, e.g. a progress bar.
     """
-    losses: dict[str, list[np.ndarray]] = {name: [] for name in (*methods, "random")}
+    if not methods:
+        raise InputError("methods: none given; name at least one, e.g. {'lrp': LRP(model)}")
+    losses: dict[str, dict[int, np.ndarray]] = {name: {} for name in (*methods, "random")}
     by_chance = random_scores()
     for rows in track(list(batches_of([len(text) for text in sources], batch_size))):
         translated = translate(model, tokenizer, [sources[i] for i in rows], batch_size, generate)
         scored: Scored = {}  # what several methods erase is scored once
         for name, method in methods.items():
             results = explain(method, *translated, batch_size)
-            losses[name] += _losses(model, results, _word_scores, scored)
-        losses["random"] += _losses(model, results, by_chance, scored)
-    return {name: Faithfulness(tables, FRACTIONS) for name, tables in losses.items()}
+            losses[name] |= zip(rows, _losses(model, results, _word_scores, scored), strict=True)
+        losses["random"] |= zip(rows, _losses(model, results, by_chance, scored), strict=True)
+    order = range(len(sources))
+    return {name: Faithfulness([tables[i] for i in order], FRACTIONS) for name, tables in losses.items()}
 
 
 def random_scores(seed: int = 0) -> WordScores:
@@ -187,7 +190,7 @@ def _score(model: Any, pairs: Sequence[Pair], batch_size: int, scored: Scored) -
     with evaluating(model):
         for rows in batches_of([t.size for t in translations], batch_size):
             some = [translations[r] for r in rows]
-            batch = make_batch(model, **collate(some, model.config.pad_token_id, model.device))
+            batch = make_batch(model, **collate(some, model.config.pad_token_id or 0, model.device))
             log_probs = label_log_probs(model(**batch.inputs()).logits, batch.labels).double().cpu().numpy()
             for row, line in zip(rows, log_probs, strict=True):
                 scored[pairs[row]] = line[: len(pairs[row][1])]

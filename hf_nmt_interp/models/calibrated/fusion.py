@@ -3,6 +3,8 @@
 To add a fusion: a subclass of `Fusion` and its entry in `FUSIONS`.
 """
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 from transformers import initialization as init
@@ -34,7 +36,7 @@ def calibrate(attention: Tensor, mask: Tensor) -> Tensor:
     return attention * torch.exp(1 - mask)
 
 
-class Fusion(nn.Module):
+class Fusion(nn.Module, ABC):
     """How original weights a and calibrated weights a_c make the weights that a layer decodes with.
 
     Args:
@@ -50,6 +52,7 @@ class Fusion(nn.Module):
         """Share of the original weights, [B, H, T] for each step; None if steps do not differ."""
         return None
 
+    @abstractmethod
     def forward(self, attention: Tensor, calibrated: Tensor, gate: Tensor | None, visible: Tensor | None) -> Tensor:
         """Fused weights [B, H, T, S].
 
@@ -59,7 +62,6 @@ class Fusion(nn.Module):
             gate: what `gate` gave.
             visible: [B, 1, T or 1, S], False for padding; None if there is none.
         """
-        raise NotImplementedError
 
     def reset(self, std: float) -> None:
         """Initial values; those that were loaded stay."""
