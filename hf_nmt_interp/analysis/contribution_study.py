@@ -164,6 +164,8 @@ def influence_kl(result: AttributionResult, final: AttributionResult) -> np.ndar
         final: q, of the final model on the same sentence pair.
     """
     p, q = (np.concatenate([r.source, r.prefix], axis=1, dtype=np.float64) for r in (result, final))
+    if min(p.min(), q.min()) < 0:
+        raise InputError("result: some contributions are negative; KL needs a method without signs, e.g. lrp")
     p, q = p / p.sum(-1, keepdims=True), q / q.sum(-1, keepdims=True)
     ratio = np.where(p > 0, p, 1) / np.where(p > 0, np.maximum(q, _LEAST), 1)
     return (p * np.log(ratio)).sum(-1)

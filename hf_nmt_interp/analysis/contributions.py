@@ -15,6 +15,10 @@ def entropy(contributions: np.ndarray) -> np.ndarray:
     >>> entropy(np.array([[2.0, 2.0], [1.0, 0.0]])).round(4).tolist()
     [0.6931, 0.0]
     """
+    if (contributions < 0).any():
+        raise InputError(
+            "contributions: some are negative; entropies need a method without signs, e.g. lrp or smoothgrad"
+        )
     mass = contributions.sum(-1, keepdims=True)
     p = np.divide(contributions, mass, out=np.full_like(contributions, np.nan), where=mass != 0)
     return 0.0 - np.where(p == 0, 0, p * np.log(np.where(p == 0, 1, p))).sum(-1)

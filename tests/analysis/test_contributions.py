@@ -5,6 +5,7 @@ import pytest
 
 from hf_nmt_interp.analysis.contributions import (
     contribution_curves,
+    entropy,
     mean_curve,
     position_influence,
     prefix_entropy,
@@ -77,3 +78,8 @@ def test_curves_of_a_data_set():
 def test_no_results():
     with pytest.raises(InputError, match="results: none given"):
         contribution_curves([])
+
+
+def test_entropy_of_signed_contributions_is_refused():
+    with pytest.raises(InputError, match="some are negative; entropies need a method without signs"):
+        entropy(np.array([[0.5, -0.1]]))

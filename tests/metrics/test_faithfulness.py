@@ -120,6 +120,10 @@ def test_comparing_translates_once_and_scores_what_methods_share_once(explained,
     assert found["again"].area == found["one"].area != found["two"].area
     for name, area in faithfulness(model, results).area.items():
         assert found["one"].area[name] == pytest.approx(area, abs=1e-6)
+    for own, apart in zip(found["one"].losses, faithfulness(model, results).losses, strict=True):
+        np.testing.assert_allclose(own, apart, atol=1e-6)  # in the order of the sentences, not of the batches
+    with pytest.raises(InputError, match="methods: none given"):
+        metric.compare(model, tokenizer_of("marian"), SOURCES, {})
 
 
 def test_margin_is_the_interval_of_paired_differences_by_sentence():
