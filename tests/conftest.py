@@ -31,6 +31,12 @@ def pytest_configure(config: pytest.Config) -> None:
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """The quick tests side by side; chosen files, and all that measures or opens a browser, in one process."""
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and "not benchmark" in config.option.markexpr
+    return None if whole else 0
+
+
 @pytest.fixture(scope="session")
 def tokenizer_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], PreTrainedTokenizerBase]:
     """Function from a kind (a key of `BUILDERS`) to its tiny tokenizer; do not change what it returns."""
