@@ -197,21 +197,28 @@ def jensen_shannon(p: Tensor, q: Tensor) -> Tensor:
     return entropy((p + q) / 2) - (entropy(p) + entropy(q)) / 2
 
 
-def kendall_tau(x: Tensor, y: Tensor, kept: Tensor) -> Tensor:
-    """Kendall's tau-b of two scores over the last dimension; NaN where all of one are equal.
+def kendall_tau(x: Tensor, y: Tensor, kept: Tensor, variant: str = "b") -> Tensor:
+    """Kendall's tau of two scores over the last dimension; NaN where there is no pair.
 
     Args:
         x: [..., S].
         y: [..., S].
         kept: [..., S], which of them count.
+        variant: "b" divides by the root of pairs that x orders times pairs that y orders; "a" by all pairs.
 
     >>> kendall_tau(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 3.0, 2.0]), torch.ones(3).bool()).item()
     0.3333333432674408
     """
+    if variant not in ("a", "b"):
+        raise InputError(f"variant: {variant!r} of Kendall's tau is not one of a, b")
     pairs = kept[..., :, None] & kept[..., None, :]
     first, second = (torch.sign(z[..., :, None] - z[..., None, :]) * pairs for z in (x, y))  # [..., S, S]
+    total = (first * second).sum((-2, -1))
+    if variant == "a":
+        n = kept.sum(-1)
+        return total / (n * (n - 1))
     ordered = (first != 0).sum((-2, -1)) * (second != 0).sum((-2, -1))
-    return (first * second).sum((-2, -1)) / ordered.to(x.dtype).sqrt()
+    return total / ordered.to(x.dtype).sqrt()
 
 
 @torch.inference_mode(False)
