@@ -110,8 +110,7 @@ def calibration_report(
     pairs = _encode(model, tokenizer, sources, targets, batch_size)
     layers = [_Layer(edges) for _ in parts(model).attentions("cross")]
     for rows in track(list(batches_of([pair.size for pair in pairs], batch_size))):
-        pad = model.config.pad_token_id or 0
-        batch = make_batch(model, **collate([pairs[i] for i in rows], pad, model.device))
+        batch = make_batch(model, **collate([pairs[i] for i in rows], model.config.pad_token_id, model.device))
         with evaluating(model):
             _look(model, batch, layers)
     found: list[Row] = [{"layer": number, **layer.row()} for number, layer in enumerate(layers)]

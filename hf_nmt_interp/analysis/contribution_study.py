@@ -245,7 +245,7 @@ def _accuracy(model: Any, pairs: list, batch_size: int) -> list[np.ndarray]:
     found: list[np.ndarray] = [np.empty(0)] * len(pairs)
     with evaluating(model):
         for rows in batches_of([t.size for _, t in pairs], batch_size):
-            padded = collate([pairs[i][1] for i in rows], model.config.pad_token_id or 0, model.device)
+            padded = collate([pairs[i][1] for i in rows], model.config.pad_token_id, model.device)
             batch = make_batch(model, **padded)
             hits = (model(**batch.inputs()).logits.argmax(-1) == batch.labels).double().cpu().numpy()
             for i, line in zip(rows, hits, strict=True):

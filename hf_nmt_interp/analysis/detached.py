@@ -71,6 +71,8 @@ def detached_study(
     order = np.random.default_rng(seed).permutation(len(sources))
     other = np.empty_like(order)
     other[order] = np.roll(order, 1)  # one cycle: nobody keeps its own
+    if any(sources[i] == sources[j] for i, j in enumerate(other)):
+        raise InputError("sources: a sentence given twice was paired with itself; leave repeated sentences out")
     explainer = make_method(model, method, **settings)
     found: dict[str, list[tuple[float, float]]] = {"true": [], "detached": []}
     for rows in track(list(batches_of([len(e.ids) for e in encoded], batch_size))):
@@ -86,5 +88,8 @@ def detached_study(
             ]
     if not found["true"]:
         raise InputError("sources: no translation has words; the source share is that of steps after the first")
+    shares = np.array([share for share, _ in found["true"] + found["detached"]])
+    if np.isnan(shares).any() or (shares == 1).all():
+        raise InputError(f"method: {method!r} has no source share; use one that has, such as lrp")
     names = "source_share", "log_probability"
     return DetachedStudy(**{kind: dict(zip(names, np.array(x).T, strict=True)) for kind, x in found.items()})

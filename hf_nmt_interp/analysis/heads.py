@@ -222,7 +222,7 @@ def _relations(tree: Sentence, words: list[list[int]]) -> Iterator[Relation]:
 @torch.no_grad()
 def _attention(model: Any, translations: list[Translation], kinds) -> list[tuple[Attention, int, np.ndarray]]:
     """Attention, its layer and its weights [B, H, Q, K], of the layers that have heads."""
-    batch = make_batch(model, **collate(translations, model.config.pad_token_id or 0, model.device))
+    batch = make_batch(model, **collate(translations, model.config.pad_token_id, model.device))
     taken = parts(model)
     layers = [(a, layer) for kind in kinds for layer, a in enumerate(taken.attentions(kind)) if a.heads]
     with evaluating(model), Tape([m for a, _ in layers for m in (a.core, a.query, a.key)]) as tape:
@@ -239,7 +239,7 @@ def _relevance(model: Any, translations: list[Translation], lrp: dict, batch_siz
     if not translations:
         return {}
     batches = list(batches_of([t.size for t in translations], batch_size))
-    pad = model.config.pad_token_id or 0
+    pad = model.config.pad_token_id
     inputs = (collate([translations[i] for i in rows], pad, model.device) for rows in track(batches, "Relevance"))
     return LRP(model, **lrp).head_relevance(inputs)
 

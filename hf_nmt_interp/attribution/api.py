@@ -103,7 +103,7 @@ def translate_ids(model: Any, sources: list[list[int]], batch_size: int, **gener
         raise InputError("num_return_sequences: one translation a source here; use explain_generation for more")
     found: list[Translation | None] = [None] * len(sources)
     for rows in batches_of([len(ids) for ids in sources], batch_size):
-        batch = collate([Translation(sources[i], [0]) for i in rows], _pad_id(model), model.device)
+        batch = collate([Translation(sources[i], [0]) for i in rows], model.config.pad_token_id, model.device)
         with record_generation(model) as translations:
             model.generate(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], **generate)
         for i, translation in zip(rows, translations, strict=True):
@@ -123,7 +123,7 @@ def explain(
     results: list[AttributionResult | None] = [None] * len(translations)
     model = explainer.model
     for rows in batches_of([t.size for t in translations], batch_size):
-        batch = collate([translations[i] for i in rows], _pad_id(model), model.device)
+        batch = collate([translations[i] for i in rows], model.config.pad_token_id, model.device)
         scores = explainer(**batch)
         for b, i in enumerate(rows):
             sides = source_sides[i], target_sides[i]
@@ -201,8 +201,3 @@ def batches_of(sizes: Sequence[int], batch_size: int) -> Iterator[list[int]]:
     order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
     for start in range(0, len(order), batch_size):
         yield order[start : start + batch_size]
-
-
-def _pad_id(model: PreTrainedModel) -> int:
-    pad = model.config.pad_token_id
-    return 0 if pad is None else pad

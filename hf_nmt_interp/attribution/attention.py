@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from hf_nmt_interp.attribution.base import AttributionMethod, Batch, Scores, label_log_probs
+from hf_nmt_interp.attribution.base import AttributionMethod, Batch, Scores, label_log_probs, run_model
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import Attention, WeightedSum
@@ -106,7 +106,7 @@ class AttentionWeights(AttributionMethod):
                 )
             inputs["decoder_input_ids"] = all_labels_as_inputs(batch)
         with Tape([*self.cross.recorded, *(self.own.recorded if self.own else [])]) as tape:
-            logits = self.model(**inputs).logits
+            logits = run_model(self.model, inputs).logits
         T = batch.labels.shape[1]
         mask = batch.attention_mask
         source = self.weights(tape, self.cross, mask)

@@ -117,14 +117,18 @@ _EVALUATED: dict[torch.nn.Module, tuple[int, list[bool]]] = {}  # number of cont
 
 @contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Evaluation mode inside, the mode of every module as before outside; threads that share a model may overlap."""
+    """Evaluation mode without autocast inside, the mode of every module as before outside.
+
+    Threads that share a model may overlap.
+    """
     with _SWITCHING:
         count, modes = _EVALUATED.get(model, (0, [module.training for module in model.modules()]))
         _EVALUATED[model] = count + 1, modes
         if any(modes) and not count:
             model.eval()
     try:
-        yield
+        with torch.autocast(next(model.parameters()).device.type, enabled=False):
+            yield
     finally:
         with _SWITCHING:
             count, modes = _EVALUATED.pop(model)
@@ -133,6 +137,11 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
             else:
                 for module, training in zip(model.modules(), modes, strict=True):
                     module.training = training
+
+
+def run_model(model: Any, inputs: dict[str, Any]) -> Any:
+    """A forward pass in the model's own precision, also if accelerate wrapped the model for mixed precision."""
+    return getattr(model, "_original_forward", model)(**inputs)
 
 
 class AttributionMethod(ABC):

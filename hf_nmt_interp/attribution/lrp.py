@@ -9,7 +9,15 @@ from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution import engine
 from hf_nmt_interp.attribution.attention import attention_weights
-from hf_nmt_interp.attribution.base import AttributionMethod, Batch, Scores, evaluating, label_log_probs, make_batch
+from hf_nmt_interp.attribution.base import (
+    AttributionMethod,
+    Batch,
+    Scores,
+    evaluating,
+    label_log_probs,
+    make_batch,
+    run_model,
+)
 from hf_nmt_interp.attribution.rules import make_rule
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.errors import InputError
@@ -58,6 +66,8 @@ class LRP(AttributionMethod):
                 raise InputError(f"{argument}: {value!r} is not one of {', '.join(known)}")
         if model.dtype not in (torch.float32, torch.float64):
             raise InputError(f"model: LRP needs float32 or float64, not {model.dtype}; convert it with model.float()")
+        if max_memory <= 0:
+            raise InputError(f"max_memory: {max_memory} bytes must be more than 0")
         self.names = {module: name for name, module in model.named_modules()}
         for module in _operations(self.parts):
             if not isinstance(module, (nn.Linear, nn.LayerNorm)) and not hasattr(module, "variance_epsilon"):
@@ -136,27 +146,28 @@ class LRP(AttributionMethod):
         operations = _operations(self.parts)
         recorded = {m for a in attentions for m in (a.core, a.query, a.key, a.output)}.union(operations)
         with Tape(recorded) as tape:
-            logits = self.model(**batch.inputs()).logits
+            logits = run_model(self.model, batch.inputs()).logits
         if not torch.isfinite(logits).all():
             raise InputError("model: its logits are not finite; check the weights and the input")
         weights = {a.core: attention_weights(tape, a, batch.attention_mask) for a in attentions if a.heads}
         chosen = logits.argmax(-1) if self.logit == "top1" else batch.labels
 
-        def blocks(b: int):
-            S, T = batch.source_lengths[b], batch.target_lengths[b]
-            widest = max(m.out_features for m in operations[1:] if isinstance(m, nn.Linear))
+        widest = max(m.out_features for m in operations[1:] if isinstance(m, nn.Linear))
+
+        def blocks(b: int, S: int, T: int):
             # about six tensors [tokens, steps, units] are alive at the widest point
             size = max(1, self.max_memory // (6 * max(S, T) * widest * logits.element_size()))
             for start in range(0, T, size):
                 steps = slice(start, min(start + size, T))
-                yield steps, _Walk(self, tape, weights, b, S, T, steps, chosen[b])
+                yield steps, _Walk(self, tape, weights, b, S, T, steps, logits[b, steps], chosen[b, steps])
 
-        return logits, [blocks(b) for b in range(len(logits))]
+        lengths = zip(batch.source_lengths, batch.target_lengths, strict=True)
+        return logits, [blocks(b, S, T) for b, (S, T) in enumerate(lengths)]
 
 
 def _operations(parts: Parts) -> list[Any]:
     """Every linear layer and norm that relevance goes through, the output projection first."""
-    found: list[nn.Module] = [parts.projection, *parts.head]
+    found: list[nn.Module] = [parts.projection, *([parts.head.dense, parts.head.norm] if parts.head else [])]
     for stack in (parts.encoder, parts.decoder):
         found += [norm for norm in (stack.embedding_norm, stack.final_norm) if norm is not None]
         for sub in (sub for layer in stack.layers for sub in layer):
@@ -181,12 +192,13 @@ class _Walk:
         S: int,
         T: int,
         steps: slice,
+        logits: Tensor,
         chosen: Tensor,
     ) -> None:
         self.parts, self.rule, self.values_only = lrp.parts, lrp.rule, lrp.values_only
         self.names, self.tape, self.weights = lrp.names, tape, weights
         self.b, self.S, self.T, self.start, self.K = b, S, T, steps.start, steps.stop - steps.start
-        self.chosen = chosen[steps]
+        self.logits, self.chosen = logits, chosen  # [K, V], [K]
         self.heads: dict[nn.Module, Tensor] = {}
 
     # which steps a token can have relevance for
@@ -202,18 +214,19 @@ class _Walk:
     @torch.inference_mode()
     def run(self) -> None:
         """Fill `source` [K, S], `prefix` [K, T] (the decoder's inputs) and `heads` [K, H] of each attention core."""
-        states = self._in([*self.parts.head, self.parts.projection][0], self.T)
+        states = self._in(self.parts.head.dense if self.parts.head else self.parts.projection, self.T)
         memory = self._in(self.parts.attentions("cross")[0].key, self.S)  # what the encoder gave
         relevance = self._from_logits()
         self.memory = relevance.new_zeros(self.S, self.K, memory.shape[-1])
         # above the last self-attention a step has relevance at its own position only
-        self.prefix = self._stack(relevance, self.parts.decoder, states, self._own)
+        self.prefix = self._stack(relevance, self.parts.decoder, states / self.parts.output_scale, self._own)
         self.source = self._stack(self.memory, self.parts.encoder, memory, self._all)
 
     def _stack(self, relevance: Tensor, stack: Stack, output: Tensor, steps: engine.Steps) -> Tensor:
         """Relevance of a stack's tokens [K, L]; `output` [L, d] is what the stack gave."""
         length = len(output)
         if stack.final_norm is not None:
+            self._check(stack.final_norm, self._out(stack.final_norm, length), output)
             relevance = self._norm(relevance, stack.final_norm, length, steps)
             output = self._in(stack.final_norm, length)
         for sub in (sub for layer in reversed(stack.layers) for sub in reversed(layer)):
@@ -221,6 +234,7 @@ class _Walk:
             if isinstance(sub.branch, Attention) and sub.branch.kind == "decoder":
                 steps = self._later
         if stack.embedding_norm is not None:
+            self._check(stack.embedding_norm, self._out(stack.embedding_norm, length), output)
             relevance = self._norm(relevance, stack.embedding_norm, length, steps)
         return relevance.sum(-1).T
 
@@ -247,9 +261,12 @@ class _Walk:
             inside = self._norm(inside, sub.norm, length, steps)
         return relevance + inside, stream
 
-    def _check(self, module: nn.Module, expected: Tensor, recorded: Tensor) -> None:
-        """Nothing is skipped in silence: what was recorded is what the operations with a rule give, up to rounding."""
-        if (expected - recorded).abs().max() > 1e-3 * recorded.abs().max():
+    def _check(self, module: nn.Module, expected: Tensor, recorded: Tensor, size: Tensor | None = None) -> None:
+        """Nothing is skipped in silence: what was recorded is what the operations with a rule give, up to rounding.
+
+        Rounding is relative to the largest number in `size`, which is what was recorded where not given.
+        """
+        if (expected - recorded).abs().max() > 1e-3 * (recorded if size is None else size).abs().max():
             raise InputError(f"model: it does something after {self.names[module]} that LRP has no rule for")
 
     def _in(self, module: nn.Module, length: int) -> Tensor:
@@ -265,14 +282,20 @@ class _Walk:
         bias = x.new_zeros(self.K) if projection.bias is None else projection.bias[self.chosen]
         if self.parts.logits_bias is not None:
             bias = bias + self.parts.logits_bias.flatten()[self.chosen]
-        here = engine.through_projection(self.rule, x, projection.weight[self.chosen], bias)  # [K, n]
+        weight = projection.weight[self.chosen]  # [K, n]
+        given = self.logits.gather(-1, self.chosen[:, None])[:, 0]
+        self._check(projection, (weight * x).sum(-1) + bias, given, self.logits)
+        here = engine.through_projection(self.rule, x, weight, bias)  # [K, n]
         relevance = x.new_zeros(self.T, self.K, x.shape[-1])
         at = torch.arange(self.K, device=x.device)
         relevance[at + self.start, at] = here
-        for module in reversed(self.parts.head):
-            through = self._linear if isinstance(module, nn.Linear) else self._norm
-            relevance = through(relevance, module, self.T, self._own)
-        return relevance
+        head = self.parts.head
+        if head is None:
+            return relevance
+        self._check(head.norm, self._out(head.norm, self.T), self._in(projection, self.T))
+        self._check(head.dense, head.activation(self._out(head.dense, self.T)), self._in(head.norm, self.T))
+        relevance = self._norm(relevance, head.norm, self.T, self._own)  # activations pass it unchanged
+        return self._linear(relevance, head.dense, self.T, self._own)
 
     def _linear(self, relevance: Tensor, module: Any, length: int, steps: engine.Steps) -> Tensor:
         x = self._in(module, length)

@@ -3,7 +3,7 @@
 import torch
 from transformers import PreTrainedModel
 
-from hf_nmt_interp.attribution.base import AttributionMethod, Batch, Scores, label_log_probs
+from hf_nmt_interp.attribution.base import AttributionMethod, Batch, Scores, label_log_probs, run_model
 from hf_nmt_interp.errors import InputError
 
 
@@ -41,7 +41,7 @@ class MaskPerturbation(AttributionMethod):
     @torch.no_grad()
     def explain(self, batch: Batch) -> Scores:
         """1 - m of the chosen layer and head."""
-        outputs = self.model(**batch.inputs(), output_calibration=True)
+        outputs = run_model(self.model, batch.inputs() | {"output_calibration": True})
         found = 1 - outputs.masks[self.layer]  # [B, H, T, S]
         source = found.mean(1) if self.head is None else found[:, self.head]
         source = source * (batch.labels != -100)[..., None]

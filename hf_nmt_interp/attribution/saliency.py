@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution import chain
-from hf_nmt_interp.attribution.base import AttributionMethod, Batch, Scores, label_log_probs
+from hf_nmt_interp.attribution.base import AttributionMethod, Batch, Scores, label_log_probs, run_model
 from hf_nmt_interp.attribution.smoothing import Memory, Noise, clean_log_probs, take
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.errors import InputError
@@ -112,7 +112,7 @@ class Saliency(AttributionMethod):
             context.enter_context(chain.embeddings(self.parts.encoder, input_of(noise)))
             context.enter_context(chain.embeddings(self.parts.decoder, input_of(None)))
             tape = context.enter_context(Tape(modules))
-            logits = self.model(**batch.inputs()).logits
+            logits = run_model(self.model, batch.inputs()).logits
             log_probs = label_log_probs(logits, batch.labels)
             if not torch.isfinite(log_probs).all():
                 raise InputError("model: its logits are not finite; check the weights and the input")

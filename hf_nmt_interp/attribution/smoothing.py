@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution import chain
 from hf_nmt_interp.attribution.attention import AttentionWeights
-from hf_nmt_interp.attribution.base import Batch, Scores, label_log_probs
+from hf_nmt_interp.attribution.base import Batch, Scores, label_log_probs, run_model
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import Parts, Stack
 
@@ -102,7 +102,7 @@ class Memory:
 @torch.no_grad()
 def clean_log_probs(model: PreTrainedModel, batch: Batch) -> Tensor:
     """Log-probabilities [B, T] of the labels without noise."""
-    return label_log_probs(model(**batch.inputs()).logits, batch.labels)
+    return label_log_probs(run_model(model, batch.inputs()).logits, batch.labels)
 
 
 class SmoothedAttention(AttentionWeights):

@@ -27,15 +27,19 @@ class Translation:
         return max(len(self.source_ids), len(self.target_ids))
 
 
-def collate(translations: Sequence[Translation], pad_id: int, device: torch.device | str = "cpu") -> dict[str, Tensor]:
+def collate(
+    translations: Sequence[Translation], pad_id: int | None, device: torch.device | str = "cpu"
+) -> dict[str, Tensor]:
     """Pad translations on the right: input_ids and attention_mask [B, S], labels [B, T] (padding -100).
 
-    Where the start tokens are known, decoder_input_ids [B, T] too.
+    Where the start tokens are known, decoder_input_ids [B, T] too. A model without padding token (`pad_id` None) is
+    padded with 0: nothing of it is read.
 
     >>> collate([Translation([5, 0], [7, 8, 0]), Translation([0], [0])], pad_id=9)["labels"]
     tensor([[   7,    8,    0],
             [   0, -100, -100]])
     """
+    pad_id = pad_id or 0
 
     def pad(rows: list[list[int]], value: int) -> Tensor:
         width = max(map(len, rows))

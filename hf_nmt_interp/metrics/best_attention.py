@@ -75,7 +75,7 @@ def attention_links(
     pairs = [Translation(s.ids, t.ids) for s, t in zip(source_sides, target_sides, strict=True)]
     links: dict[Key, list[Links]] = {}
     for rows in batches_of([pair.size for pair in pairs], batch_size):
-        batch = make_batch(model, **collate([pairs[n] for n in rows], model.config.pad_token_id or 0, model.device))
+        batch = make_batch(model, **collate([pairs[n] for n in rows], model.config.pad_token_id, model.device))
         for (layer, head), weights in _cross_weights(model, translator, batch).items():
             for shifted in (False, True):
                 found = links.setdefault((layer, head, shifted), [set()] * len(pairs))

@@ -190,7 +190,7 @@ def _score(model: Any, pairs: Sequence[Pair], batch_size: int, scored: Scored) -
     with evaluating(model):
         for rows in batches_of([t.size for t in translations], batch_size):
             some = [translations[r] for r in rows]
-            batch = make_batch(model, **collate(some, model.config.pad_token_id or 0, model.device))
+            batch = make_batch(model, **collate(some, model.config.pad_token_id, model.device))
             log_probs = label_log_probs(model(**batch.inputs()).logits, batch.labels).double().cpu().numpy()
             for row, line in zip(rows, log_probs, strict=True):
                 scored[pairs[row]] = line[: len(pairs[row][1])]

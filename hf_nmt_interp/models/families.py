@@ -98,17 +98,27 @@ class Stack:
 
 
 @dataclass(frozen=True)
+class Head:
+    """`norm(activation(dense(x)))`."""
+
+    dense: nn.Linear
+    activation: Callable
+    norm: nn.Module
+
+
+@dataclass(frozen=True)
 class Parts:
-    """A translator taken apart; `head` holds what stands between the decoder and the output projection.
+    """A translator taken apart: `projection(head(decoder's output * output_scale)) + logits_bias` are its logits.
 
     A translator that is no Transformer has `weighted_sums`, one a decoder layer, and no other layers.
     """
 
     encoder: Stack
     decoder: Stack
-    head: list[nn.Module]
     projection: nn.Linear
-    logits_bias: Tensor | None
+    head: Head | None = None
+    logits_bias: Tensor | None = None
+    output_scale: float = 1.0
     weighted_sums: list[WeightedSum] = field(default_factory=list)
 
     @property
@@ -169,7 +179,6 @@ def _bart_like(norm_first: bool) -> Callable[[Any], Parts]:
         return Parts(
             encoder=stack(base.encoder, decoder=False),
             decoder=stack(base.decoder, decoder=True),
-            head=[],
             projection=model.lm_head,
             logits_bias=getattr(model, "final_logits_bias", None),
         )
@@ -204,7 +213,8 @@ def _t5(model: Any) -> Parts:
         layers = [list(sublayers(block, decoder)) for block in module.block]
         return Stack(module, module.embed_tokens, 1.0, None, layers, module.final_layer_norm)
 
-    return Parts(stack(model.encoder, False), stack(model.decoder, True), [], model.lm_head, None)
+    scale = model.config.d_model**-0.5 if getattr(model.config, "scale_decoder_outputs", False) else 1.0
+    return Parts(stack(model.encoder, False), stack(model.decoder, True), model.lm_head, output_scale=scale)
 
 
 def _bert2bert(model: Any) -> Parts:
@@ -237,10 +247,9 @@ def _bert2bert(model: Any) -> Parts:
     if getattr(model, "enc_to_dec_proj", None) is not None:
         raise InputError("model: encoder and decoder of different width (enc_to_dec_proj) are not supported")
     head = decoder.cls.predictions
-    transform = head.transform
-    return Parts(
-        stack(encoder, False), stack(decoder.bert, True), [transform.dense, transform.LayerNorm], head.decoder, None
-    )
+    last = head.transform
+    between = Head(last.dense, last.transform_act_fn, last.LayerNorm)
+    return Parts(stack(encoder, False), stack(decoder.bert, True), head.decoder, between)
 
 
 def _luong(model: Any) -> Parts:
@@ -253,7 +262,7 @@ def _conv(model: Any) -> Parts:
 
 def _without_layers(model: Any, sums: list[WeightedSum]) -> Parts:
     encoder, decoder = (Stack(s, s.embed_tokens, 1.0, None, [], None) for s in (model.encoder, model.decoder))
-    return Parts(encoder, decoder, [], model.lm_head, None, sums)
+    return Parts(encoder, decoder, model.lm_head, weighted_sums=sums)
 
 
 _BUILDERS: dict[str, Callable[[Any], Parts]] = {

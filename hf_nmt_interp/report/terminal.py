@@ -65,8 +65,14 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
         is_number = any(isinstance(row[name], int | float) for row in rows)
         found.add_column(name, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
-        found.add_row(*(_plain(f"{v:.4g}" if isinstance(v, float) else str(v)) for v in row.values()))
+        found.add_row(*map(_cell, row.values()))
     return found
+
+
+def _cell(value: Any) -> Text:
+    if value is None:
+        return Text("-", "dim")
+    return _plain(f"{value:.4g}" if isinstance(value, float) else str(value))
 
 
 def _linked(result: AttributionResult, side: str, links: Sequence[int | None], ascii_only: bool) -> Text:

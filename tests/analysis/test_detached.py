@@ -5,6 +5,7 @@ import pytest
 
 from hf_nmt_interp.analysis.detached import auroc, detached_study
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.calibrated import CalibratedMarianConfig, CalibratedMarianMTModel
 from tests.tiny_models import tiny_model
 
 
@@ -24,6 +25,16 @@ def test_every_sentence_gets_a_source_of_another(tokenizer_of):
     # a random model's greedy output is likelier with the source it was made from
     assert (study.true["log_probability"] > study.detached["log_probability"]).all()
     assert all(0 <= row["auroc"] <= 1 for row in study.table())
+
+
+def test_what_cannot_be_studied_is_named(tokenizer_of):
+    tokenizer = tokenizer_of("marian")
+    model = tiny_model("marian", vocab_size=len(tokenizer))
+    with pytest.raises(InputError, match="sources: a sentence given twice was paired with itself"):
+        detached_study(model, tokenizer, ["the cat", "the cat"])
+    calibrated = CalibratedMarianMTModel(CalibratedMarianConfig(**model.config.to_dict()))
+    with pytest.raises(InputError, match="method: 'mask' has no source share; use one that has, such as lrp"):
+        detached_study(calibrated, tokenizer, ["the cat", "a dog"], method="mask", generate={"max_length": 6})
 
 
 def test_one_sentence_cannot_be_shuffled(tokenizer_of):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from accelerate import Accelerator
 from torch import nn
 from transformers import BertConfig, EncoderDecoderConfig, EncoderDecoderModel, LEDConfig, LEDForConditionalGeneration
 
@@ -44,19 +45,64 @@ def test_an_unknown_operation_is_named():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("where", ["weights", "branch", "stream", "activation"])
+@pytest.mark.parametrize("where", ["weights", "branch", "stream", "activation", "memory", "output"])
 def test_what_a_model_does_between_known_operations_is_not_skipped(family, where):
     model = tiny_model(family)
-    _, cross, ffn = LRP(model).parts.decoder.layers[0]
+    parts = LRP(model).parts
+    _, cross, ffn = parts.decoder.layers[0]
     reader, names = {
         "weights": (cross.branch.output, ["v_proj", "EncDecAttention.v", "value"]),
         "branch": (cross.norm, ["out_proj", "EncDecAttention.o", "output.dense"]),
         "stream": (ffn.branch.inner, ["fc2", "layer_norm", "output.dense"]),
         "activation": (ffn.branch.outer, ["fc1", "wi", "wi_0", "intermediate.dense"]),
+        "memory": (cross.branch.key, ["norm", "LayerNorm"]),
+        "output": (parts.head.dense if parts.head else parts.projection, ["norm", "LayerNorm"]),
     }[where]
     reader.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
     with pytest.raises(InputError, match=rf"does something after \S+({'|'.join(names)}) that LRP has no rule for"):
         LRP(model)(**random_batch(model, [(4, 3)]))
+
+
+@pytest.mark.parametrize(("part", "name"), [("norm", "transform.dense"), ("projection", "transform.LayerNorm")])
+def test_nothing_between_the_decoder_and_the_projection_is_skipped(part, name):
+    model = tiny_model("bert2bert")
+    parts = LRP(model).parts
+    reader = parts.projection if part == "projection" else parts.head.norm
+    reader.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
+    with pytest.raises(InputError, match=rf"does something after \S+{name} that LRP has no rule for"):
+        LRP(model)(**random_batch(model, [(4, 3)]))
+
+
+@pytest.mark.parametrize("family", ["bart", "mbart", "bert2bert"])
+def test_nothing_after_the_norm_of_the_embeddings_is_skipped(family):
+    model = tiny_model(family)
+    layer = model.encoder.encoder.layer[0] if family == "bert2bert" else model.model.encoder.layers[0]
+    layer.register_forward_pre_hook(lambda module, args: (args[0] + 1, *args[1:]))
+    with pytest.raises(InputError, match=r"does something after \S+(layernorm_embedding|LayerNorm) that LRP has no"):
+        LRP(model)(**random_batch(model, [(4, 3)]))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_that_are_changed_afterwards_are_refused(family):
+    model = tiny_model(family)
+    projection = LRP(model).parts.projection
+    model.register_forward_hook(lambda module, args, output: output.__setitem__("logits", 2 * output.logits))
+    name = next(name for name, module in model.named_modules() if module is projection)
+    with pytest.raises(InputError, match=f"does something after {name} that LRP has no rule for"):
+        LRP(model)(**random_batch(model, [(4, 3)]))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_mixed_precision_is_left_out(family):
+    """Autocast of the caller, and what accelerate wraps around a model that is trained in bfloat16."""
+    model = tiny_model(family)
+    batch = random_batch(model, [(4, 3)])
+    plain = LRP(model)(**batch).source
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(LRP(model)(**batch).source, plain)
+    model = Accelerator(mixed_precision="bf16", cpu=True).prepare_model(model, evaluation_mode=True)
+    assert hasattr(model, "_original_forward")
+    assert torch.equal(LRP(model)(**batch).source, plain)
 
 
 def test_half_precision_is_refused():
@@ -72,6 +118,7 @@ def test_half_precision_is_refused():
         ({"attention": "keys"}, "attention: 'keys' is not one of full, values"),
         ({"alpha": 2.0, "beta": -1.0}, "alpha, beta: 2.0, -1.0 must be at least 0 and add up to 1"),
         ({"alpha": 0.5}, "alpha, beta: 0.5, 0.0 must be at least 0 and add up to 1"),
+        ({"max_memory": 0}, "max_memory: 0 bytes must be more than 0"),
         ({"rule": "epsilon", "epsilon": 0.0}, "epsilon: 0.0 must be positive"),
     ],
 )
