@@ -13,6 +13,8 @@ from hf_nmt_interp.version import __version__
 # public name -> module that defines it; imported on first use, so that `import hf_nmt_interp` stays light
 _HOME = {
     "AttributionResult": "attribution.result",
+    "BagOfWordsConfig": "models.proxy",
+    "BagOfWordsProxy": "models.proxy",
     "CalibratedBartConfig": "models.calibrated",
     "CalibratedBartForConditionalGeneration": "models.calibrated",
     "CalibratedM2M100Config": "models.calibrated",
@@ -39,6 +41,7 @@ _HOME = {
     "GatedT5Config": "models.gated",
     "GatedT5ForConditionalGeneration": "models.gated",
     "HeadReport": "analysis.heads",
+    "IBM1": "analysis.ibm1",
     "InputError": "errors",
     "L0Config": "training.l0",
     "L0Trainer": "training.l0",
@@ -59,7 +62,9 @@ _HOME = {
     "contribution_study": "analysis.contribution_study",
     "dispersion": "analysis.alignment",
     "explain_generation": "attribution.api",
+    "flip_influence": "analysis.flips",
     "head_report": "analysis.heads",
+    "lexical_probe": "analysis.probe",
     "load_calibrated": "training.calibration",
     "load_demo": "models.demo",
     "load_gated": "training.l0",

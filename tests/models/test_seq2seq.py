@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification
 
 from hf_nmt_interp.models.conv import ConvSeq2SeqConfig
 from hf_nmt_interp.models.lstm import (
@@ -16,7 +16,9 @@ from hf_nmt_interp.models.lstm import (
     LuongSeq2SeqConfig,
     LuongSeq2SeqForConditionalGeneration,
 )
+from hf_nmt_interp.models.proxy import BagOfWordsConfig, BagOfWordsProxy
 from tests.reference.forward import double
+from tests.reference.learning import proxy
 from tests.reference.recurrent import FORWARDS, classifier
 from tests.reference.shift import shifted_right
 from tests.tiny_models import RECURRENT, random_batch, tiny_model
@@ -334,3 +336,22 @@ def test_configurations_are_known_to_auto_classes():
         config = AutoConfig.for_model(kind.model_type)
         assert type(config) is kind
         assert copy.deepcopy(config).to_dict() == config.to_dict()
+
+
+# ------------------------------------------------------------------------------------------------------ the proxy
+def test_proxy_is_the_mean_of_its_words_whatever_the_batch(tmp_path):
+    torch.manual_seed(0)
+    model = BagOfWordsProxy(BagOfWordsConfig(vocab_size=40, output_size=7, embedding_size=5)).double()
+    labels = torch.tensor([[1, 2, 3], [4, -100, -100]])
+    ids, mask = torch.tensor([[3, 4, 4], [9, 1, 1]]), torch.tensor([[1, 1, 1], [1, 0, 0]])
+    found = model(ids, mask, labels=labels)
+    for row, length in enumerate((3, 1)):
+        logits = proxy(model, double(model.embed_tokens.weight)[ids[row, :length]], 3)
+        assert_close(found.logits[row], logits, 1e-12)
+    picked = found.logits.log_softmax(-1)[[0, 0, 0, 1], [0, 1, 2, 0], [1, 2, 3, 4]]
+    assert_close(found.loss.double(), -picked.mean(), 1e-6)
+    model.save_pretrained(tmp_path)
+    loaded = AutoModel.from_pretrained(tmp_path, dtype="float64")
+    assert torch.equal(loaded(ids, mask, labels=labels).logits, found.logits)
+    assert loaded(ids, mask, labels=torch.tensor([5, 6])).logits.shape == (2, 1, 7)
+    assert BagOfWordsConfig(vocab_size=9).output_size == 9

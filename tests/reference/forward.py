@@ -55,11 +55,14 @@ class Operation:
 
 
 class Tape:
-    """Computes operations and remembers them in order; calibrated attention takes fused or perturbed weights."""
+    """Computes operations and remembers them in order; calibrated attention takes fused or perturbed weights.
 
-    def __init__(self, perturbed: bool = False):
+    Cross-attention sees all source positions, or `only` one.
+    """
+
+    def __init__(self, perturbed: bool = False, only: int | None = None):
         self.operations: list[Operation] = []
-        self.perturbed = perturbed
+        self.perturbed, self.only = perturbed, only
 
     def _record(self, kind: str, x: Tensor, *inputs: Value, **constants) -> Value:
         output = Value(x)
@@ -323,6 +326,8 @@ def _sublayer(
         return linear(inner, part.down)
     keys = memory if part.cross else x
     bias = torch.zeros(part.heads, len(x.x), len(keys.x)) if part.cross else self_bias.expand(part.heads, -1, -1)
+    if part.cross and tape.only is not None:
+        bias = bias.masked_fill(torch.arange(len(keys.x)) != tape.only, -math.inf)
     q, k, v = linear(x, part.q), linear(keys, part.k), linear(keys, part.v)
     part.masks.clear()
 
@@ -362,7 +367,7 @@ class Pass:
     logits: Value
 
 
-def run(network: Network, source: Tensor, prefix: Tensor, perturbed: bool = False) -> Pass:
+def run(network: Network, source: Tensor, prefix: Tensor, perturbed: bool = False, only: int | None = None) -> Pass:
     """The whole translator from scaled embeddings (before positions) to logits.
 
     Args:
@@ -370,8 +375,9 @@ def run(network: Network, source: Tensor, prefix: Tensor, perturbed: bool = Fals
         source: embeddings of the source tokens [S, d].
         prefix: embeddings of the decoder's input tokens [P, d], the start token first.
         perturbed: calibrated cross-attention takes its perturbed weights.
+        only: the one source position that cross-attention sees.
     """
-    tape = Tape(perturbed)
+    tape = Tape(perturbed, only)
     sources = Value(source + network.encoder.positions[: len(source)])
     prefixes = Value(prefix + network.decoder.positions[: len(prefix)])
     memory = _run_stack(tape, network.encoder, sources, None, "encoder")

@@ -46,14 +46,18 @@ def encode(layers, xs: list[Tensor]) -> list[Tensor]:
     return xs
 
 
-def attend(logits: list[Tensor], states: list[Tensor], uniform: bool) -> tuple[Tensor, Tensor]:
-    """Context sum_l alpha_l h_l and the weights alpha [L]."""
+def attend(
+    logits: list[Tensor], states: list[Tensor], uniform: bool, only: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Context sum_l alpha_l h_l and the weights alpha [L]; all weight on `only` one position if it is given."""
     a = torch.stack(logits)
+    if only is not None:
+        return states[only], (torch.arange(len(states)) == only).double()
     weights = torch.full_like(a, 1 / len(states)) if uniform else torch.exp(a) / torch.exp(a).sum()
     return sum(w * h for w, h in zip(weights, states, strict=True)), weights
 
 
-def luong(model, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+def luong(model, source: Tensor, target: Tensor, only: int | None = None) -> tuple[Tensor, Tensor]:
     """Logits [T, V] and attention weights [layers, heads, T, S] from embeddings [S, d] and [T, d]."""
     config, n = model.config, model.config.hidden_size
     hs = encode(model.encoder.layers, list(source))
@@ -70,7 +74,7 @@ def luong(model, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
             W = torch.eye(n).double()
             if config.attention == "general":
                 W = double(model.attention.weight.weight)[k * n : (k + 1) * n].T
-            c, weights = attend([s @ W @ h for h in hs], hs, config.attention_mode == "uniform")
+            c, weights = attend([s @ W @ h for h in hs], hs, config.attention_mode == "uniform", only)
             context = context + c
             rows.append(weights)
         if config.output == "linear":
@@ -82,12 +86,12 @@ def luong(model, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     return torch.stack(all_logits), torch.stack(all_weights, 1)[None]
 
 
-def classifier(model, source: Tensor) -> tuple[Tensor, Tensor]:
+def classifier(model, source: Tensor, only: int | None = None) -> tuple[Tensor, Tensor]:
     """Logits [labels] and attention weights [S] from embeddings [S, d]."""
     hs = encode(model.encoder, list(source))
     Q, _, v = model.attention
     logits = [linear(v, torch.clamp(linear(Q, h), min=0))[0] for h in hs]
-    context, weights = attend(logits, hs, model.config.attention_mode == "uniform")
+    context, weights = attend(logits, hs, model.config.attention_mode == "uniform", only)
     return torch.cat([torch.zeros(1).double(), linear(model.classifier, context)]), weights
 
 
@@ -104,7 +108,7 @@ def with_positions(stack, x: Tensor) -> list[Tensor]:
     return [one + double(stack.embed_positions.weight)[i] for i, one in enumerate(x)]
 
 
-def conv(model, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+def conv(model, source: Tensor, target: Tensor, only: int | None = None) -> tuple[Tensor, Tensor]:
     """Logits [T, V] and attention weights [layers, heads, T, S] from embeddings [S, d] and [T, d]."""
     half, k = math.sqrt(0.5), model.config.kernel_size
     zero = torch.zeros(model.config.hidden_size, dtype=torch.float64)
@@ -124,7 +128,8 @@ def conv(model, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         for i, (x, g) in enumerate(zip(xs, gs, strict=True)):
             h = gated_convolution(layer.convolution, padded[i : i + k])
             d = (linear(layer.attention.query, h) + g) * half
-            c, weights = attend([d @ z for z in zs], [(z + e) * half for z, e in zip(zs, es, strict=True)], False)
+            values = [(z + e) * half for z, e in zip(zs, es, strict=True)]
+            c, weights = attend([d @ z for z in zs], values, False, only)
             m = len(zs)
             c = linear(layer.attention.output, c * (m * math.sqrt(1 / m)))
             new.append(((h + c) * half + x) * half)

@@ -1,0 +1,81 @@
+"""Bag-of-words proxy (Snell et al. 2021, section 2.3): a translator without attention, order or decoder."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers import initialization as init
+from transformers.modeling_outputs import ModelOutput
+from transformers.utils.generic import can_return_tuple
+
+from .configuration_proxy import BagOfWordsConfig
+
+
+@dataclass
+class BagOfWordsOutput(ModelOutput):
+    """What the proxy returns: loss, logits [B, T, V], the embeddings ([B, S, d],)."""
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+
+
+class BagOfWordsProxy(PreTrainedModel):
+    """p_t = softmax(1 / L sum_l W e_(x_l)) for every step t (eq. 5); its probe is softmax(W e_(x_l))_(y_t) (eq. 6)."""
+
+    config_class = BagOfWordsConfig
+    config: Any
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_size)
+        self.projection = nn.Linear(config.embedding_size, config.output_size, bias=False)
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """N(0, 1 / d), as section 4.1 supposes."""
+        if isinstance(module, nn.Embedding | nn.Linear):
+            init.normal_(module.weight, std=self.config.embedding_size**-0.5)
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.embed_tokens
+
+    def output_logits(self, context: Tensor) -> Any:
+        """Logits [..., V] from embeddings, or their means, [..., d]."""
+        return self.projection(context)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> BagOfWordsOutput:
+        """Logits [B, T, V], alike for all steps (T is 1 without labels); with labels [B, T] or [B] also the loss.
+
+        Args:
+            input_ids: [B, S], padding anywhere; or `inputs_embeds` [B, S, d].
+            attention_mask: [B, S], 0 for padding.
+            labels: [B, T] or [B], -100 is padding.
+            inputs_embeds: see `input_ids`.
+            output_hidden_states: return the embeddings.
+            num_items_in_batch: the loss is divided by it; by default the number of labels.
+            kwargs: are not used.
+        """
+        e: Any = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        mask = e.new_ones(e.shape[:2]) if attention_mask is None else attention_mask.to(e.dtype)
+        mean = (mask[:, None] @ e)[:, 0] / mask.sum(-1, keepdim=True)  # [B, d]
+        logits = self.output_logits(mean)[:, None]  # [B, 1, V]
+        loss = None
+        if labels is not None:
+            logits = logits.expand(-1, labels[0].numel(), -1)
+            loss = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="sum")
+            loss = loss / (labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch)
+        states = (e,) if output_hidden_states else None
+        return BagOfWordsOutput(loss=loss, logits=logits, hidden_states=states)
