@@ -1,0 +1,181 @@
+"""Many seeds of one LSTM model side by side: weights stacked to [R, ...], R small products are one batched one.
+
+For batches of full length without dropout, as toy tasks have them. A stack computes what its models would compute one
+by one, and the gradient of the sum of their losses is each model's own: one Adam trains them all, independently.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.func import stack_module_state
+
+from hf_nmt_interp.errors import InputError
+
+
+class Stack:
+    """Weights of R models of one configuration.
+
+    Attributes:
+        config: of all of them.
+        weights: by the models' own names, [R, ...]; leaves that need gradients where the models' do.
+    """
+
+    def __init__(self, models: Sequence[Any]) -> None:
+        if not models:
+            raise InputError("models: is empty; give at least one")
+        self.config = models[0].config
+        if self.config.dropout and models[0].training:
+            raise InputError(f"models: dropout={self.config.dropout}; models side by side have none, set dropout=0")
+        stacked, _ = stack_module_state(list(models))
+        self.weights: dict[str, Tensor] = {
+            name: stacked[name].detach().requires_grad_(parameter.requires_grad)
+            for name, parameter in models[0].named_parameters()
+        }
+
+    def __call__(self, source: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+        """Logits and what else the models compute, from words [R, B, S] and labels [R, B, ...]."""
+        raise NotImplementedError
+
+    def freeze(self, kept: str) -> None:
+        """Let only the weights whose names begin with `kept` be trained."""
+        for name, weight in self.weights.items():
+            weight.requires_grad_(name.startswith(kept))
+
+    def trained(self) -> list[Tensor]:
+        """The weights that need gradients."""
+        return [weight for weight in self.weights.values() if weight.requires_grad]
+
+    def state_dict(self, model: int) -> dict[str, Tensor]:
+        """Weights of one of the models, for its `load_state_dict(..., strict=False)` (tied weights are named once)."""
+        return {name: weight[model].detach().clone() for name, weight in self.weights.items()}
+
+    def linear(self, name: str, x: Tensor) -> Tensor:
+        """Each model's linear layer on its own x [R, ..., in], to [R, ..., out]."""
+        flat, weight, bias = x.flatten(1, -2), self.weights[f"{name}.weight"].mT, self.weights.get(f"{name}.bias")
+        y = flat @ weight if bias is None else torch.baddbmm(bias[:, None], flat, weight)
+        return y.view(*x.shape[:-1], -1)
+
+    def lstm(self, name: str, embeddings: str, ids: Tensor, first: Tensor | None = None) -> Tensor:
+        """States [R, B, T, n] of an LSTM that reads words ids [R, B, T] and begins with a state [R, B, n], or 0."""
+        weights = {key: self.weights[f"{name}.{key}_l0"] for key in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
+        bias = (weights["bias_ih"] + weights["bias_hh"])[:, None]
+        words = torch.baddbmm(bias, self.weights[embeddings], weights["weight_ih"].mT)  # [R, V, 4 n], each word once
+        row = ids + words.shape[1] * torch.arange(len(ids))[:, None, None]
+        gates = F.embedding(row.permute(2, 0, 1), words.flatten(0, 1))  # [T, R, B, 4 n]
+        recurrent = weights["weight_hh"].mT
+        h = gates.new_zeros(*gates.shape[1:3], recurrent.shape[1]) if first is None else first
+        c, states = torch.zeros_like(h), []
+        for now in gates:
+            i, f, g, o = torch.baddbmm(now, h, recurrent).chunk(4, -1)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            h = o.sigmoid() * c.tanh()
+            states.append(h)
+        return torch.stack(states, 2)
+
+
+class StackedTranslators(Stack):
+    """`LuongSeq2SeqForConditionalGeneration` R times: one direction, one layer, general attention."""
+
+    def __init__(self, models: Sequence[Any]) -> None:
+        super().__init__(models)
+        wanted = {"bidirectional": False, "encoder_layers": 1, "decoder_layers": 1, "attention": "general"}
+        for field, value in (wanted | {"output": "hidden"}).items():
+            if (found := getattr(self.config, field)) != value:
+                raise InputError(f"models: {field}={found!r}; translators side by side have {field}={value!r}")
+
+    def __call__(self, source: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits [R, B, T, V] and attention weights [R, B, T, K, S] from words [R, B, S] and [R, B, T]."""
+        start = torch.full_like(labels[..., :1], self.config.decoder_start_token_id)
+        shared = "encoder.embed_tokens.weight"
+        own = "decoder.embed_tokens.weight"
+        h = self.lstm("encoder.layers.forwards.0", shared, source)
+        read = torch.cat([start, labels[..., :-1]], -1)
+        s = self.lstm("decoder.layers.0", own if own in self.weights else shared, read, h[:, :, -1])
+        if self.config.attention_mode == "uniform":
+            query = s.new_zeros(*s.shape[:-1], self.config.attention_heads * s.shape[-1])
+        else:
+            query = self.linear("attention.weight", s)
+        query = query.unflatten(-1, (self.config.attention_heads, -1)).flatten(2, 3)  # [R, B, T K, n]
+        weights = (query @ h.mT).softmax(-1).unflatten(2, (s.shape[2], -1))  # [R, B, T, K, S]
+        context = weights.sum(3) @ h
+        return self.linear("lm_head", self.linear("hidden", torch.cat([context, s], -1)).relu()), weights
+
+
+class StackedClassifiers(Stack):
+    """`LSTMAttentionForSequenceClassification` R times, with one layer."""
+
+    def __init__(self, models: Sequence[Any]) -> None:
+        super().__init__(models)
+        if self.config.encoder_layers != 1:
+            raise InputError(f"models: encoder_layers={self.config.encoder_layers}; classifiers side by side have 1")
+
+    def __call__(self, source: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits [R, B, C], attention weights [R, B, S] and the logits of each state alone [R, B, S, C]."""
+        ahead = self.lstm("encoder.forwards.0", "embed_tokens.weight", source)
+        back = self.lstm("encoder.backwards.0", "embed_tokens.weight", source.flip(-1)).flip(2)
+        h = torch.cat([ahead, back], -1)  # [R, B, S, 2 n]
+        a = self.linear("attention.2", self.linear("attention.0", h).relu())[..., 0]
+        weights = (torch.zeros_like(a) if self.config.attention_mode == "uniform" else a).softmax(-1)
+        alone = F.pad(self.linear("classifier", h), (1, 0))
+        context = (weights[:, :, None] @ h)[:, :, 0]
+        return F.pad(self.linear("classifier", context), (1, 0)), weights, alone
+
+
+def losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean cross entropy of each model [R] from logits [R, ..., V] and labels [R, ...]."""
+    each = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="none")
+    return each.view(len(labels), -1).mean(1)
+
+
+def train(
+    stack: Stack,
+    batch: Callable[[int], tuple[Tensor, Tensor]],
+    evaluate: Callable[[], dict[str, Tensor]],
+    *,
+    steps: int,
+    eval_steps: int,
+    learning_rate: float,
+    file: Path,
+) -> list[dict[str, Any]]:
+    """Train all models by Adam; what was evaluated every `eval_steps` steps, first at step 0.
+
+    A run that was stopped goes on from its last evaluation, one that is done is read from its file.
+
+    Args:
+        stack: of models; they are trained in place.
+        batch: from a step to words [R, B, S] and labels [R, B, ...]; the same step gives the same batch.
+        evaluate: results of the models as they are.
+        steps: of training.
+        eval_steps: between two evaluations.
+        learning_rate: of Adam.
+        file: where the state of the run is kept.
+    """
+    optimizer = torch.optim.Adam(stack.trained(), lr=learning_rate)
+    records: list[dict[str, Any]] = []
+    first = 0
+    if file.exists():
+        saved = torch.load(file, weights_only=True)
+        records, first = saved["records"], saved["step"]
+        if first < steps:
+            for name, weight in stack.weights.items():
+                weight.data.copy_(saved["weights"][name])
+            optimizer.load_state_dict(saved["optimizer"])
+    for step in range(first, steps + 1):
+        if step % eval_steps == 0 and (not records or records[-1]["step"] < step):
+            with torch.no_grad():
+                records.append({"step": step, **evaluate()})
+            state: dict[str, Any] = {"step": step, "records": records}
+            if step < steps:
+                state |= {"weights": stack.weights, "optimizer": optimizer.state_dict()}
+            torch.save(state, file.with_suffix(".new"))
+            file.with_suffix(".new").replace(file)
+        if step < steps:
+            source, labels = batch(step)
+            optimizer.zero_grad()
+            losses(stack(source, labels)[0], labels).sum().backward()
+            optimizer.step()
+    return records
