@@ -76,15 +76,21 @@ def attribute(
     else:
         if isinstance(target, str) and not single:
             raise InputError(f"target: {target!r} is one sentence for a list of sources; give a list of targets")
-        target_list = [target] if single else list(target)
-        if len(target_list) != len(source_list):
-            raise InputError(f"target: {len(target_list)} targets for {len(source_list)} sources; one each is needed")
-        encoded = [encode_source(tokenizer, text) for text in source_list]
-        encoded_targets = [encode_target(tokenizer, text) for text in target_list]
-        translations = [Translation(s.ids, t.ids) for s, t in zip(encoded, encoded_targets, strict=True)]
-        pairs = translations, [e.token_words for e in encoded], [e.token_words for e in encoded_targets]
+        pairs = encode_pairs(tokenizer, source_list, [target] if single else list(target))
     results = explain(explainer, *pairs, batch_size, settings)
     return results[0] if single else results
+
+
+def encode_pairs(
+    tokenizer: Any, sources: Sequence[Text], targets: Sequence[Text]
+) -> tuple[list[Translation], list[TokenWords], list[TokenWords]]:
+    """Sentences and their given translations: what `explain` takes, as from `translate`."""
+    if len(targets) != len(sources):
+        raise InputError(f"target: {len(targets)} targets for {len(sources)} sources; one each is needed")
+    encoded = [encode_source(tokenizer, text) for text in sources]
+    encoded_targets = [encode_target(tokenizer, text) for text in targets]
+    translations = [Translation(s.ids, t.ids) for s, t in zip(encoded, encoded_targets, strict=True)]
+    return translations, [e.token_words for e in encoded], [e.token_words for e in encoded_targets]
 
 
 def translate(

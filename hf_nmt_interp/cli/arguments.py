@@ -3,9 +3,11 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from hf_nmt_interp.errors import InputError
 
+MODEL = "demo:en-de"
 FORMATS = ("table", "json", "tsv", "html")
 _SUFFIXES = {"json": "json", "jsonl": "json", "tsv": "tsv", "csv": "csv", "html": "html", "htm": "html"}
 
@@ -17,15 +19,15 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """`--model`, `--device` and language codes: the arguments of `loading.load`."""
+def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
+    """`--model` (a list of them, if `several`), `--device` and language codes: the arguments of `loading.load`."""
     group = parser.add_argument_group("model")
-    group.add_argument(
-        "--model",
-        default="demo:en-de",
-        metavar="NAME",
-        help="a translator in the box (demo:en-de, demo:de-en), a local folder or a Hub id (default: %(default)s)",
-    )
+    what = f"a translator in the box (demo:en-de, demo:de-en), a local folder or a Hub id (default: {MODEL})"
+    if several:
+        help = f"{what}; may be repeated to compare, as small=runs/small for a name of your own"
+        group.add_argument("--model", action="append", metavar="[LABEL=]NAME", help=help)
+    else:
+        group.add_argument("--model", default=MODEL, metavar="NAME", help=what)
     group.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 ... (default: a GPU if there is one)")
     group.add_argument("--source-lang", metavar="CODE", help="for models of many languages, e.g. eng_Latn for NLLB")
     group.add_argument("--target-lang", metavar="CODE", help="likewise, e.g. deu_Latn")
@@ -55,10 +57,12 @@ def add_output(parser: argparse.ArgumentParser, formats: Sequence[str] = FORMATS
     parser.set_defaults(formats=formats)
 
 
-def add_translating(parser: argparse.ArgumentParser, batch_size: int = 16, formats: Sequence[str] = FORMATS) -> None:
-    """Sentences, model, decoding and output: for verbs that translate."""
+def add_translating(
+    parser: argparse.ArgumentParser, batch_size: int = 16, formats: Sequence[str] = FORMATS, several: bool = False
+) -> None:
+    """Sentences, model (or `several`), decoding and output: for verbs that translate."""
     add_sentences(parser)
-    add_model(parser)
+    add_model(parser, several)
     add_decoding(parser, batch_size)
     add_output(parser, formats)
 
@@ -69,6 +73,23 @@ def chosen_format(args: argparse.Namespace) -> str:
         return args.format
     guess = _SUFFIXES.get((args.output or "").rpartition(".")[2].lower(), "")
     return guess if guess in args.formats else args.formats[0]
+
+
+def labelled(names: Sequence[str], argument: str) -> dict[str, str]:
+    """Models by their labels, from texts `LABEL=NAME` or `NAME`; `argument` is where they were given.
+
+    >>> labelled(["runs/small", "base=runs/2"], "--model")
+    {'small': 'runs/small', 'base': 'runs/2'}
+    """
+    found: dict[str, str] = {}
+    for text in names:
+        label, equals, name = text.partition("=")
+        if not equals or "/" in label:  # a path may have = in it
+            label, name = Path(text).name, text
+        if label in found:
+            raise InputError(f"{argument}: two models are called {label!r}; give labels, e.g. {label}2={name}")
+        found[label] = name
+    return found
 
 
 def generate_options(args: argparse.Namespace) -> dict[str, int]:

@@ -32,9 +32,9 @@ def load(
         return _to(model.eval(), device), tokenizer
 
 
-def load_for(args: argparse.Namespace, sentences: Sequence[str]) -> tuple[Any, Any]:
-    """The translator of the arguments and its tokenizer, checked to have room for the sentences."""
-    model, tokenizer = load(args.model, args.device, args.source_lang, args.target_lang)
+def load_for(args: argparse.Namespace, sentences: Sequence[str], name: str | None = None) -> tuple[Any, Any]:
+    """The translator of the arguments (or of that name) and its tokenizer, checked to have room for the sentences."""
+    model, tokenizer = load(name or args.model, args.device, args.source_lang, args.target_lang)
     check_lengths(model, tokenizer, sentences)
     return model, tokenizer
 

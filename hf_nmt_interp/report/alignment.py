@@ -1,7 +1,13 @@
-"""The rows of `AlignmentTable` as Markdown tables."""
+"""Alignments: the rows of `AlignmentTable` as Markdown tables, sentence pairs as matrices against gold links."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
+
+from hf_nmt_interp.analysis.alignment import WordAlignment
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.report.style import PALETTE, csv_text, panels, save
+from hf_nmt_interp.text.pharaoh import Links
 
 Row = dict[str, Any]
 
@@ -44,3 +50,78 @@ def _table(rows: Sequence[Row]) -> str:
 
 def _cell(row: Row | None) -> str:
     return f"{row['aer']:.1%} ({row['precision']:.1%}, {row['recall']:.1%})".replace("%", "") if row else ""
+
+
+def plot_alignment(
+    alignments: Sequence[WordAlignment],
+    path: str | Path,
+    sure: Sequence[Links] | None = None,
+    possible: Sequence[Links] | None = None,
+) -> None:
+    """A matrix for each sentence pair: shades of p(i | t), dots where a link was found, frames where gold has one.
+
+    Args:
+        alignments: of `align_words`.
+        path: where the figure goes; its ending says the format. A CSV with a line a word pair goes beside it.
+        sure: gold links of each pair, framed by a full line; None without gold.
+        possible: gold links that are framed by a broken line; sure ones may be among them.
+    """
+    if not alignments:
+        raise InputError("alignments: there is nothing to draw")
+    gold = []
+    for name, links in (("sure", sure), ("possible", possible)):
+        if links is not None and len(links) != len(alignments):
+            raise InputError(f"{name}: {len(links)} sets of links for {len(alignments)} sentence pairs")
+        gold.append(links if links is not None else [set() for _ in alignments])
+    longest = max(max(len(a.source_words), len(a.target_words)) for a in alignments)
+    columns, side = min(3, len(alignments)), 1.2 + 0.26 * longest
+    figure, grid = panels(-(-len(alignments) // columns), columns, (side, side))
+    for axis in grid.flat[len(alignments) :]:
+        axis.set_axis_off()
+    for axis, alignment, s, p in zip(grid.flat, alignments, *gold, strict=False):
+        _matrix(axis, alignment, s, p - s)
+    figure.legend(
+        handles=_marks(bool(sure or possible)), loc="outside lower center", ncols=3, frameon=False, fontsize=8
+    )
+    rows = [row for n, (a, s, p) in enumerate(zip(alignments, *gold, strict=True)) for row in _pairs(n, a, s, p)]
+    save(figure, path, csv_text(rows))
+
+
+def _matrix(axis: Any, alignment: WordAlignment, sure: Links, possible: Links) -> None:
+    from matplotlib.patches import Rectangle
+
+    width, height = len(alignment.source_words), len(alignment.target_words)
+    if alignment.soft.size:
+        axis.imshow(alignment.soft, cmap="Blues", vmin=0, vmax=1.4, interpolation="nearest")  # marks stay visible
+    for links, line in ((sure, "-"), (possible, (0, (2, 2)))):
+        for i, j in links:
+            frame = Rectangle((i - 0.42, j - 0.42), 0.84, 0.84, fill=False, edgecolor="black", linestyle=line)
+            axis.add_patch(frame)
+    found = sorted(alignment.links)
+    axis.plot([i for i, _ in found], [j for _, j in found], "o", color=PALETTE[1], markersize=5)
+    axis.set(xlim=(-0.5, max(width, 1) - 0.5), ylim=(max(height, 1) - 0.5, -0.5), aspect="equal")
+    axis.set_xticks(range(width), alignment.source_words, rotation=90)
+    axis.set_yticks(range(height), alignment.target_words)
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+
+
+def _marks(has_gold: bool) -> list[Any]:
+    from matplotlib.lines import Line2D
+
+    look = {"linestyle": "", "markersize": 8}
+    marks = [Line2D([], [], marker="o", color=PALETTE[1], label="found", **look | {"markersize": 5})]
+    if has_gold:
+        frame = {"fillstyle": "none", "color": "black", **look}
+        marks += [Line2D([], [], marker="s", label="gold", **frame)]
+        marks += [Line2D([], [], marker="$\u2b1a$", label="gold, possible", **frame)]
+    return marks
+
+
+def _pairs(number: int, alignment: WordAlignment, sure: Links, possible: Links) -> Iterator[Row]:
+    """A row for each word pair of a sentence pair."""
+    for j, target in enumerate(alignment.target_words):
+        for i, source in enumerate(alignment.source_words):
+            kind = "sure" if (i, j) in sure else "possible" if (i, j) in possible else ""
+            place = {"pair": number, "source": i, "target": j, "source_word": source, "target_word": target}
+            yield place | {"p": float(alignment.soft[j, i]), "found": (i, j) in alignment.links, "gold": kind}

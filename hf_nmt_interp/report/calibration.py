@@ -6,16 +6,8 @@ from typing import Any
 
 from hf_nmt_interp.analysis.calibration import CalibrationReport, Row, rows_to_csv
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.report.style import DASHES, PALETTE, bars, legend_below, line_styles, panels, save
 
-# Okabe and Ito's palette, told apart with every kind of colour vision
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_STYLE: Any = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "svg.hashsalt": "hf_nmt_interp",  # the same figure, the same file
-}
 FORMATS = ("svg", "pdf")
 
 
@@ -69,30 +61,11 @@ def _only(rows: Sequence[Row], *names: str) -> list[Row]:
 
 
 def _write(path: Path, rows: list[Row], draw: Any) -> Path:
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    path.with_suffix(".csv").write_text(rows_to_csv(rows), encoding="utf-8")
-    with rc_context(_STYLE):
-        figure = Figure(figsize=(4.5, 2.8), layout="constrained")
-        axis = figure.subplots()
-        draw(axis, rows)
-        lines, names = axis.get_legend_handles_labels()
-        if len(names) > 1:
-            figure.legend(lines, names, loc="outside lower center", ncols=3, fontsize=7)
-        figure.savefig(path, metadata={"Date" if path.suffix == ".svg" else "CreationDate": None})
+    figure, axes = panels(1, 1, (4.0, 2.4))
+    draw(axes[0, 0], rows)
+    legend_below(figure, axes[0, 0])
+    save(figure, path, rows_to_csv(rows))
     return path
-
-
-def _bars(axis: Any, groups: list[tuple[str, list[float | None]]], labels: Sequence[Any]) -> None:
-    """Bars side by side: one group a label, one colour a name."""
-    width = 0.8 / len(groups)
-    for number, (name, values) in enumerate(groups):
-        at = [i - 0.4 + width * (number + 0.5) for i in range(len(labels))]
-        heights = [0.0 if value is None else value for value in values]
-        axis.bar(at, heights, width * 0.95, color=_COLOURS[number % len(_COLOURS)], label=name)
-    axis.axhline(0, color="black", linewidth=0.6)
-    axis.set_xticks(range(len(labels)), labels)
 
 
 def _grouped(rows: Sequence[Row], name: str) -> dict[str, list[Row]]:
@@ -109,7 +82,7 @@ def _layers(rows: Sequence[Row]) -> list[int]:
 def _by_layer(name: str, label: str) -> Any:
     def draw(axis: Any, rows: list[Row]) -> None:
         groups = [(model, [row[name] for row in found]) for model, found in _grouped(rows, "model").items()]
-        _bars(axis, groups, _layers(rows))
+        bars(axis, groups, _layers(rows))
         axis.set(xlabel="decoder layer", ylabel=label)
 
     return draw
@@ -121,24 +94,24 @@ def _kendall(axis: Any, rows: list[Row]) -> None:
         for model, found in _grouped(rows, "model").items()
         for name in ("kendall_attention", "kendall_mask")
     ]
-    _bars(axis, groups, _layers(rows))
+    bars(axis, groups, _layers(rows))
     axis.set(xlabel="decoder layer", ylabel="Kendall tau with gradients")
 
 
 def _by_entropy(axis: Any, rows: list[Row]) -> None:
     """One line for each model and layer."""
     models = _grouped(rows, "model")
-    for style, (model, found) in zip(("-", "--", ":", "-.") * len(models), models.items(), strict=False):
-        for number, (layer, bins) in enumerate(_grouped(found, "layer").items()):
+    for dash, (model, found) in zip(DASHES * len(models), models.items(), strict=False):
+        layers = _grouped(found, "layer")
+        for style, (layer, bins) in zip(line_styles(len(layers)), layers.items(), strict=True):
             known = [row for row in bins if row["jsd"] is not None]
-            values = [row["jsd"] for row in known]
-            colour = _COLOURS[number % len(_COLOURS)]
+            look = style | {"linestyle": dash if len(models) > 1 else style["linestyle"], "marker": "."}
             label = f"{model}, layer {int(layer) + 1}"
-            axis.plot([row["low"] for row in known], values, style, marker=".", color=colour, label=label)
+            axis.plot([row["low"] for row in known], [row["jsd"] for row in known], label=label, **look)
     axis.set(xlabel="entropy of the original weights, from (nats)", ylabel="JSD(original, fused)", ylim=(0, None))
     axis.set_xticks(sorted({row["low"] for row in rows}))
 
 
 def _by_alpha(axis: Any, rows: list[Row]) -> None:
-    axis.plot([row["alpha"] for row in rows], [row["mask_mean"] for row in rows], marker="o", color=_COLOURS[0])
+    axis.plot([row["alpha"] for row in rows], [row["mask_mean"] for row in rows], marker="o", color=PALETTE[0])
     axis.set(xlabel="alpha", ylabel="mean mask", ylim=(0, 1))

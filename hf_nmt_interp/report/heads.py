@@ -11,13 +11,12 @@ from rich.table import Table
 from hf_nmt_interp.analysis.heads import KINDS, HeadReport
 from hf_nmt_interp.analysis.roles import DIRECTIONS, RELATIONS, SCORES, Row
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.report.style import PALETTE, SHADES, line_styles, panels, save
 from hf_nmt_interp.report.terminal import table
 
-# Okabe and Ito's palette, told apart with every kind of colour vision; roles are also written into the cells
-_PALETTE = ("#CC79A7", "#009E73", "#E69F00", "#56B4E9", "#D55E00", "#F0E442")
-COLOURS = dict(zip([role for role in SCORES if role != "confidence"], _PALETTE, strict=False))
+# roles are also written into the cells; from light to dark, so that text can be read on them
+COLOURS = dict(zip([role for role in SCORES if role != "confidence"], reversed(PALETTE), strict=False))
 NO_ROLE = "#EEEEEE"
-_KIND_COLOURS = {"encoder": "#0072B2", "decoder": "#D55E00", "cross": "#009E73"}
 _SHORT = {"_to_head": "→head", "_to_dependent": "→dep", "rare words": "rare", "syntactic: ": "", "positional: ": ""}
 
 
@@ -75,35 +74,30 @@ def plot_heads(report: HeadReport, path: str | Path, kind: str = "encoder") -> N
         layers[row["layer"]].append(row)
     height, width = max(layers) + 1, max(map(len, layers.values()))
 
-    from matplotlib.figure import Figure
     from matplotlib.patches import Patch, Rectangle
 
-    figure = Figure(figsize=(2.5 + 1.2 * max(width, 4), 1.5 + 0.55 * height), layout="constrained")
-    axes = figure.subplots(1, 3, sharey=True, width_ratios=[1, 1, 2])
+    size = 0.6 + 0.4 * max(width, 4), 0.8 + 0.55 * height
+    figure, grid = panels(1, 3, size, sharey=True, width_ratios=[1, 1, 2])
+    axes = grid[0]
     for axis, name in zip(axes, ("relevance", "confidence"), strict=False):
-        grid = np.full((height, width), np.nan)
+        values = np.full((height, width), np.nan)
         for layer, heads in layers.items():
-            grid[layer, : len(heads)] = [np.nan if row[name] is None else row[name] for row in heads]
-        image = axis.imshow(grid, cmap="cividis", vmin=0, aspect="auto", interpolation="nearest")
+            values[layer, : len(heads)] = [np.nan if row[name] is None else row[name] for row in heads]
+        image = axis.imshow(values, cmap=SHADES, vmin=0, aspect="auto", interpolation="nearest")
         figure.colorbar(image, ax=axis, format="{x:.0%}")
-        axis.set_title(name)
+        axis.set_title(name, fontsize=10)
     for layer, heads in layers.items():
         for column, row in enumerate(heads):
             _cell(axes[2], column, layer, row, Rectangle)
-    axes[2].set_title("roles")
-    axes[2].legend(
-        handles=[Patch(color=colour, label=role) for role, colour in COLOURS.items()],
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.12),
-        ncols=len(COLOURS),
-        frameon=False,
-        fontsize=8,
-    )
+    axes[2].set_title("roles", fontsize=10)
+    names = {**COLOURS, "none": NO_ROLE}
+    patches = [Patch(facecolor=colour, edgecolor="#999999", label=role) for role, colour in names.items()]
+    figure.legend(handles=patches, loc="outside lower right", ncols=len(patches), frameon=False, fontsize=8)
     for axis in axes:
         axis.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5), yticks=range(height), xticks=[])
         axis.set_xlabel("heads, by relevance")
     axes[0].set_ylabel(f"{kind} layer")
-    figure.savefig(Path(path), dpi=200)
+    save(figure, path, report.to_csv())
 
 
 def _cell(axis: Any, column: int, layer: int, row: Row, rectangle: Any) -> None:
@@ -120,22 +114,36 @@ def _cell(axis: Any, column: int, layer: int, row: Row, rectangle: Any) -> None:
 
 
 def plot_gate_history(history: str | Path, path: str | Path) -> None:
-    """Expected number of open heads of each kind over the steps of a training run.
+    """Expected number of open heads over the steps of a training run: of each kind, and of each kind's layers.
 
     Args:
-        history: the `gates.csv` that `L0Trainer` writes.
+        history: the `gates.csv` that `L0Trainer` writes; the CSV beside the figure is a copy of it.
         path: where the figure goes; its ending says the format.
     """
-    from matplotlib.figure import Figure
+    try:
+        text = Path(history).read_text(encoding="utf-8")
+        rows = list(csv.DictReader(text.splitlines()))
+        gates = [(row["kind"], int(row["layer"]), int(row["step"]), float(row["open"])) for row in rows]
+    except (OSError, KeyError, ValueError) as error:
+        raise InputError(f"history: {history} is not a gates.csv of L0Trainer ({error!r})") from error
+    kinds = [kind for kind in KINDS if any(gate[0] == kind for gate in gates)]
+    figure, axes = panels(1, 1 + len(kinds), (2.6, 2.4))
+    total = {kind: [(step, is_open) for of, _, step, is_open in gates if of == kind] for kind in kinds}
+    _open_heads(axes[0, 0], total)
+    for axis, kind in zip(axes[0, 1:], kinds, strict=True):
+        layers = sorted({layer for of, layer, *_ in gates if of == kind})
+        _open_heads(axis, {f"layer {n}": [gate[2:] for gate in gates if gate[:2] == (kind, n)] for n in layers})
+        axis.set_title(kind, fontsize=9)
+    axes[0, 0].set_ylabel("expected open heads")
+    save(figure, path, text)
 
-    totals: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-    with Path(history).open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            totals[row["kind"]][int(row["step"])] += float(row["open"])
-    figure = Figure(figsize=(6, 3.5), layout="constrained")
-    axis = figure.subplots()
-    for style, (kind, heads) in zip(("-", "--", ":"), totals.items(), strict=False):
-        axis.plot(list(heads), list(heads.values()), style, color=_KIND_COLOURS[kind], label=kind)
-    axis.set(xlabel="step", ylabel="expected open heads", ylim=(0, None))
-    axis.legend(frameon=False)
-    figure.savefig(Path(path), dpi=200)
+
+def _open_heads(axis: Any, groups: dict[str, list[tuple[int, float]]]) -> None:
+    """A line for each group: the sum of its gates (step, open) at each step."""
+    for style, (name, gates) in zip(line_styles(len(groups)), groups.items(), strict=True):
+        heads: dict[int, float] = defaultdict(float)
+        for step, is_open in gates:
+            heads[step] += is_open
+        axis.plot(list(heads), list(heads.values()), label=name, **style)
+    axis.set(xlabel="step", ylim=(0, None))
+    axis.legend(frameon=False, fontsize=7)

@@ -9,7 +9,7 @@ from jinja2 import Environment, FileSystemLoader
 from markupsafe import escape
 
 from hf_nmt_interp.attribution.result import AttributionResult
-from hf_nmt_interp.report.records import record, shares
+from hf_nmt_interp.report.records import method_name, record, shares
 
 _DIGITS = 4  # of every number on the page
 
@@ -27,20 +27,20 @@ def render(results: Results | Mapping[str, Results], title: str = "Explained tra
         title: of the page.
     """
     if isinstance(results, Mapping):
-        named = [pair for row in zip(*results.values(), strict=True) for pair in zip(results, row, strict=True)]
+        labels, rows = list(results), list(zip(*results.values(), strict=True))
     else:
-        named = [("", result) for result in results]
+        labels, rows = [""], [(result,) for result in results]
     cards: list[dict[str, Any]] = []
-    for name, result in named:
-        source, target = (" ".join(side.words) for side in (result.source_side, result.target_side))
-        view = {"name": ": ".join(filter(None, [name, _name(result)])), "target": target}
-        view |= {level.level: _level(level) for level in (result, result.to_words())}
-        if not cards or cards[-1]["source"] != source or view["name"] in {v["name"] for v in cards[-1]["views"]}:
+    for row in rows:
+        views = [_view(label, result) for label, result in zip(labels, row, strict=True)]
+        source = " ".join(row[0].source_side.words)
+        if not cards or cards[-1]["source"] != source or views[0]["name"] in _names(cards[-1:]):
             cards.append({"source": source, "views": []})
-        cards[-1]["views"].append(view)
-    views = [view for card in cards for view in card["views"]]
-    shown = {"has_tokens": any("token" in v for v in views), "has_shares": any(v["word"]["shares"] for v in views)}
-    return _environment().get_template("report.html").render(title=title, cards=cards, **shown)
+        cards[-1]["views"] += views
+    shown = [view for card in cards for view in card["views"]]
+    page: dict[str, Any] = {"title": title, "cards": cards, "names": _names(cards) if len(cards) < len(shown) else []}
+    page |= {"has_tokens": any("token" in v for v in shown), "has_shares": any(v["word"]["shares"] for v in shown)}
+    return _environment().get_template("report.html").render(page)
 
 
 def render_table(rows: Sequence[dict[str, Any]], title: str) -> str:
@@ -54,6 +54,18 @@ def frame(results: Iterable[AttributionResult], height: int = 520) -> str:
     return f'<iframe title="Explained translations" style="{style}" srcdoc="{escape(render(results))}"></iframe>'
 
 
+def _view(label: str, result: AttributionResult) -> dict[str, Any]:
+    """One explanation of a card, by subwords (if known) and by words."""
+    name = ": ".join(filter(None, [label, method_name(result)]))
+    levels = {level.level: _level(level) for level in (result, result.to_words())}
+    return {"name": name, "target": " ".join(result.target_side.words), **levels}
+
+
+def _names(cards: Sequence[dict[str, Any]]) -> list[str]:
+    """Names of the views of some cards, each once."""
+    return list(dict.fromkeys(view["name"] for card in cards for view in card["views"]))
+
+
 def _level(result: AttributionResult) -> dict[str, Any]:
     """What the page's script draws."""
     share = shares(result)
@@ -62,11 +74,6 @@ def _level(result: AttributionResult) -> dict[str, Any]:
     return {name: whole[name] for name in (*kept, "log_probs", "conservation_gap")} | {
         "shares": None if share is None else whole["source_contribution"]
     }
-
-
-def _name(result: AttributionResult) -> str:
-    settings = ", ".join(f"{name} {value}" for name, value in result.settings.items())
-    return f"{result.method} ({settings})" if settings else result.method
 
 
 @cache

@@ -11,6 +11,7 @@ from hf_nmt_interp.analysis.heads import HeadReport
 from hf_nmt_interp.analysis.roles import Row
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.heads import COLOURS, NO_ROLE
+from hf_nmt_interp.report.style import PALETTE, csv_text, panels, save
 
 Head = tuple[str, int, int]  # kind, layer, number
 RESULTS, REPORT = "results.json", "heads.json"
@@ -111,15 +112,14 @@ def plot_pruning(models: Sequence[PrunedModel], path: str | Path) -> None:
         models: of `read_runs`.
         path: where the figure goes; its ending says the format.
     """
-    from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    figure = Figure(figsize=(8, 4.2), layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=[1, 1.4])
+    figure, grid = panels(1, 2, (3.7, 3.5), width_ratios=[1, 1.4])
+    left, right = grid[0]
     scored = [model for model in models if "test_bleu" in model.scores]
     for model in scored:
         heads, bleu = sum(map(sum, model.heads.values())), model.scores["test_bleu"]
-        left.plot(heads, bleu, "s" if model.penalty is None else "o", color="#0072B2")
+        left.plot(heads, bleu, "s" if model.penalty is None else "o", color=PALETTE[0])
         left.annotate(f" {model.name}", (heads, bleu), fontsize=7, va="bottom")
     left.set(xlabel="heads left, of all kinds", ylabel="BLEU")
     left.margins(0.15)
@@ -135,4 +135,4 @@ def plot_pruning(models: Sequence[PrunedModel], path: str | Path) -> None:
         frameon=False,
         fontsize=7,
     )
-    figure.savefig(Path(path), dpi=150)
+    save(figure, path, csv_text([model.row() for model in models]))

@@ -47,6 +47,12 @@ def scores(result: AttributionResult) -> Iterator[dict[str, Any]]:
                 yield row | {"score": f"{value:.7g}"}
 
 
+def method_name(result: AttributionResult) -> str:
+    """Name of the method and its settings."""
+    settings = ", ".join(f"{name} {value}" for name, value in result.settings.items())
+    return f"{result.method} ({settings})" if settings else result.method
+
+
 def shares(result: AttributionResult) -> np.ndarray | None:
     """[T], how much of each step came from the source; None for methods whose sides cannot be weighed.
 

@@ -1,5 +1,7 @@
-"""One look for all figures of curves: colours, line styles, vector files, and their numbers as CSV beside them."""
+"""One look for all figures: colours, line styles, vector files, and their numbers as CSV beside them."""
 
+import csv
+import io
 from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
@@ -10,6 +12,13 @@ from hf_nmt_interp.errors import InputError
 # Okabe and Ito's palette, told apart with every kind of colour vision; dashes tell lines apart without colours
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("-", "--", "-.", ":")
+HATCHES = ("", "//", "..", "xx")  # likewise bars
+SHADES = "cividis"  # map of numbers to colours that rises in lightness
+_STYLE: Any = {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.hashsalt": "hf_nmt_interp",  # the same figure, the same file
+}
 
 
 def line_styles(number: int) -> list[dict[str, Any]]:
@@ -25,12 +34,43 @@ def line_styles(number: int) -> list[dict[str, Any]]:
     return [{"color": colormaps["viridis"](i / (number - 1)), "linestyle": "-"} for i in range(number)]
 
 
-def panels(rows: int, columns: int) -> tuple[Any, Any]:
-    """A figure and its axes [rows, columns]."""
+def panels(rows: int, columns: int, size: tuple[float, float] = (3.4, 2.6), **grid: Any) -> tuple[Any, Any]:
+    """A figure and its axes [rows, columns], each of a size in inches; `grid` as of `Figure.subplots`."""
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(0.6 + 3.4 * columns, 0.7 + 2.6 * rows), layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False)
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(0.6 + size[0] * columns, 0.7 + size[1] * rows), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False, **grid)
+    for axis in axes.flat:
+        axis.tick_params(labelsize=8)
+        for label in (axis.xaxis.label, axis.yaxis.label):
+            label.set_size(9)
+    return figure, axes
+
+
+def bars(axis: Any, groups: Sequence[tuple[str, Sequence[float | None]]], labels: Sequence[Any]) -> None:
+    """Bars side by side: a group a label, a colour and a hatch a name; None is 0."""
+    width = 0.8 / len(groups)
+    for number, (name, values) in enumerate(groups):
+        at = [i - 0.4 + width * (number + 0.5) for i in range(len(labels))]
+        look = {"color": PALETTE[number % len(PALETTE)], "hatch": HATCHES[number % len(HATCHES)], "edgecolor": "white"}
+        axis.bar(at, [value or 0.0 for value in values], width * 0.95, label=name, **look)
+    axis.axhline(0, color="black", linewidth=0.6)
+    axis.set_xticks(range(len(labels)), labels)
+
+
+def csv_text(rows: Sequence[dict[str, Any]]) -> str:
+    """A header and one line a row.
+
+    >>> csv_text([{"step": 1, "open": 0.5}]).splitlines()
+    ['step,open', '1,0.5']
+    """
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
 
 
 def save(figure: Any, path: str | Path, numbers: str) -> None:
@@ -41,16 +81,20 @@ def save(figure: Any, path: str | Path, numbers: str) -> None:
         path: its ending says the format: .svg or .pdf (vectors), .png.
         numbers: CSV text.
     """
+    from matplotlib import rc_context
+
     path = Path(path)
+    dated = {".svg": "Date", ".pdf": "CreationDate"}.get(path.suffix)
     try:
-        figure.savefig(path, dpi=200)
+        with rc_context(_STYLE):
+            figure.savefig(path, dpi=200, metadata={dated: None} if dated else None)
     except (ValueError, OSError) as error:
         raise InputError(f"figure: {path}: {error}; e.g. curves.svg, .pdf or .png in a folder that exists") from error
     path.with_suffix(".csv").write_text(numbers, encoding="utf-8")
 
 
-def legend_below(figure: Any, axis: Any, names: Sequence[str]) -> None:
-    """One legend for all panels; none for a single line."""
-    if len(names) > 1:
-        lines, labels = axis.get_legend_handles_labels()
-        figure.legend(lines, labels, loc="outside lower center", ncols=min(len(names), 5), frameon=False, fontsize=8)
+def legend_below(figure: Any, axis: Any, names: Sequence[str] | None = None) -> None:
+    """One legend for all panels, of one panel's lines; none for a single line."""
+    lines, labels = axis.get_legend_handles_labels()
+    if len(names or labels) > 1:
+        figure.legend(lines, labels, loc="outside lower center", ncols=min(len(labels), 5), frameon=False, fontsize=8)

@@ -49,13 +49,18 @@ def show(result: AttributionResult, console: Console) -> None:
     console.print(Group(sentences, Padding(table, (0, 0, 0, len(arrow[0])), expand=False)))
 
 
-def legend(result: AttributionResult) -> Text:
-    """What the columns mean, and which method made them."""
+def legend(*results: AttributionResult) -> Text:
+    """What the columns mean, and which methods made them."""
     text = "best source: the source word that contributed most, and its share among the source words. log p: in nats."
-    if shares(result) is not None:
+    if any(shares(result) is not None for result in results):
         text = "from the source: its part of the decision; the rest came from the words before. " + text
-    gap = "" if result.conservation_gap is None else f" (relevance lost or made up: {result.conservation_gap:.0e})"
-    return Text(f"Method: {result.method}{gap}. {text}", "dim")
+    gaps = {
+        r.method: f" (relevance lost or made up: {r.conservation_gap:.0e})"
+        for r in results
+        if r.conservation_gap is not None
+    }
+    names = ", ".join(result.method + gaps.get(result.method, "") for result in results)
+    return Text(f"Method{'s' * (len(results) > 1)}: {names}. {text}", "dim")
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:

@@ -202,6 +202,18 @@ class TestAER:
         assert "1 lines, but" in run("aer", gold[0], tmp_path / "short").err
         assert run("aer", gold[0], gold[1], "--base", 1).code == 2  # 0-0 where words count from 1
 
+    def test_figure(self, run, gold, tmp_path) -> None:
+        for name, text in (("en", "A dog.\nOne two.\n"), ("de", "Ein Hund.\nEins zwei.\n"), ("short", "One\n")):
+            (tmp_path / name).write_text(text)
+        figure = ("aer", *gold, "--gold-base", 1, "--figure", tmp_path / "pairs.svg")
+        assert run(*figure, "--text", tmp_path / "en", tmp_path / "de", "--pairs", 2).code == 0
+        assert "0,1,1,two.,zwei.,0.0,True," in (tmp_path / "pairs.csv").read_text()
+        assert "--figure: needs the words of the sentences; give --text" in run(*figure).err
+        short = run(*figure, "--text", tmp_path / "en", tmp_path / "short").err
+        assert f"--text: {tmp_path / 'short'} has another number of lines" in short
+        many = run(*figure, "--text", tmp_path / "en", tmp_path / "de", "--pairs", 3).err
+        assert "--pairs: there is no line 3" in many
+
 
 def test_translate_with_markup(run, model_folder, tiny) -> None:
     source = "Two <b>children</b> are <br/> looking for {0} shells."

@@ -170,9 +170,43 @@ def test_attribute_methods_and_settings(attribute) -> None:
     assert all(text in listed for text in ("lrp: ", "attention: ", "--set alpha=1.0", "--set head=null"))
 
 
+def test_attribute_compares_methods_on_one_translation(attribute, tmp_path) -> None:
+    methods = ("--method", "lrp", "--method", "attention:layer=0,head=1")
+    rows = [json.loads(line) for line in attribute("--format", "json", *methods, ONE, TWO).out.splitlines()]
+    assert [(row["sentence"], row["method"]) for row in rows] == [
+        (0, "lrp"), (0, "attention"), (1, "lrp"), (1, "attention"),
+    ]  # fmt: skip
+    assert rows[1]["settings"] == {"layer": 0, "head": 1}
+    assert rows[0]["target_tokens"] == rows[1]["target_tokens"]
+    lines = attribute("--format", "tsv", *methods, ONE).out.splitlines()
+    assert lines[0].split("\t")[:3] == ["sentence", "model", "method"]
+    assert {line.split("\t")[2] for line in lines[1:]} == {"lrp", "attention (layer 0, head 1)"}
+    out = attribute(*methods, ONE).out
+    assert "attention (layer 0, head 1)" in out
+    assert "Methods: lrp (relevance" in out
+    assert attribute(*methods, "--output", tmp_path / "page.html", ONE, TWO).code == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.count('<article class="card"') == 2
+    assert '<option value="attention (layer 0, head 1)">' in page
+
+
+def test_attribute_compares_models(run, model_folder, gated_folder) -> None:
+    models = ("--model", model_folder, "--model", f"pruned={gated_folder}", "--target", "Ein Hund.")
+    rows = [json.loads(line) for line in run("attribute", "--format", "json", *models, ONE).out.splitlines()]
+    assert [row["model"] for row in rows] == [model_folder.name, "pruned"]
+    assert rows[0]["source"] != rows[1]["source"]
+    page = run("attribute", "--format", "html", *models, ONE).out
+    assert page.count('<article class="card"') == 1
+    assert '<option value="pruned: lrp">' in page
+    err = run("attribute", "--model", model_folder, "--model", model_folder, ONE).err
+    assert f"--model: two models are called '{model_folder.name}'; give labels" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--method", "lrp", "--method", "attention", "--set", "layer=0"], "--set: for which of 2 methods? Write it"),
+        (["--method", "attention:layer=x"], "--method: layer=x is not of type int"),
         (["--method", "magic"], "--method: 'magic' is not one of lrp, saliency"),
         (["--set", "alpha"], "--set: 'alpha' is not name=value, e.g. rule=..."),
         (["--set", "model=1"], "--set: method 'lrp' has no setting 'model'; it has rule, alpha, beta"),

@@ -92,6 +92,20 @@ def test_models_are_compared_on_one_card(result) -> None:
         render({"small": [result], "large": []})
 
 
+def test_models_and_methods_on_one_card_though_tokenizers_differ(result) -> None:
+    def attention(one):
+        return replace(one, method="attention", conservation_gap=None)
+
+    split = make_result(["▁A", "▁cat", "▁sleeps", "</s>"], ["▁C", "</s>"])
+    text = render({"small": [result, attention(result)], "large": [split, attention(split)]})
+    (card,) = _Page(text).data
+    names = ["small: lrp", "large: lrp", "small: attention", "large: attention"]
+    assert [view["name"] for view in card["views"]] == names
+    options = [attributes["value"] for tag, attributes in _Page(text).elements if tag == "option"]
+    assert options == [*names, ""]
+    assert 'id="view"' not in render([result, result])
+
+
 def test_low_shares_can_be_flagged_where_there_are_shares(result) -> None:
     attention = replace(result, method="attention", conservation_gap=None)
     assert 'id="low"' in render([result])

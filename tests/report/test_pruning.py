@@ -60,6 +60,7 @@ def test_heads_are_sorted_by_role_then_by_relevance_before(runs):
 def test_figure(runs):
     plot_pruning(read_runs([runs / "b", runs / "a"], runs / "before.json"), runs / "pruning.png")
     assert (runs / "pruning.png").stat().st_size > 5000
+    assert (runs / "pruning.csv").read_text().startswith("run,lambda,heads e/d/d-e,")
 
 
 def test_a_folder_without_results_is_named(tmp_path):

@@ -1,16 +1,23 @@
 """Alignment error rate, precision and recall of word alignments against gold links.
 
 Both files have one sentence pair a line: links `source-target`; in GOLD `ipj` or `i?j` is a possible link.
+--figure draws matrices of some pairs, found links against gold ones, with their words (--text).
 
 Examples:
   hf-nmt-interp aer gold.txt links.txt
   hf-nmt-interp aer --gold-base 1 --format json gold1.txt links.txt
+  hf-nmt-interp aer --figure pairs.svg --text train.en train.de --pairs 1 2 gold.txt links.txt
 """
 
 import argparse
+from typing import TYPE_CHECKING
 
-from hf_nmt_interp.cli.arguments import add_output
+from hf_nmt_interp.cli.arguments import add_output, positive, read_file
 from hf_nmt_interp.cli.output import write_rows
+from hf_nmt_interp.errors import InputError
+
+if TYPE_CHECKING:
+    from hf_nmt_interp.text.pharaoh import Links
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,11 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for flag, what in (("--gold-base", "GOLD counts"), ("--base", "HYP counts")):
         parser.add_argument(flag, type=int, choices=(0, 1), default=0, help=f"what {what} words from (default: 0)")
     add_output(parser, ("table", "json", "tsv"))
+    parser.add_argument("--figure", metavar="FILE", help="draw pairs to .svg, .pdf or .png, numbers in .csv beside")
+    parser.add_argument("--text", nargs=2, metavar=("SOURCE", "TARGET"), help="their sentences, words between spaces")
+    parser.add_argument("--pairs", nargs="+", type=positive, metavar="N", help="lines to draw (default: the first 3)")
 
 
 def run(args: argparse.Namespace) -> None:
     """Count and write."""
-    from hf_nmt_interp.errors import InputError
     from hf_nmt_interp.metrics.aer.rate import alignment_error_rate
     from hf_nmt_interp.text.pharaoh import read_gold, read_links
 
@@ -32,6 +41,29 @@ def run(args: argparse.Namespace) -> None:
     links = read_links(args.hypothesis, args.base)
     if len(links) != len(sure):
         raise InputError(f"{args.hypothesis}: {len(links)} lines, but {args.gold} has {len(sure)}")
+    if args.figure:
+        _draw(args, links, sure, possible)
     rates = alignment_error_rate(links, sure, possible)
     counts = {"sentences": len(links), "links": sum(map(len, links)), "sure": sum(map(len, sure))}
     write_rows([{name: round(rate, 6) for name, rate in rates.items()} | counts], args, title="Alignment error rate")
+
+
+def _draw(args: argparse.Namespace, links: "list[Links]", sure: "list[Links]", possible: "list[Links]") -> None:
+    import numpy as np
+
+    from hf_nmt_interp.analysis.alignment import WordAlignment
+    from hf_nmt_interp.report.alignment import plot_alignment
+
+    if not args.text:
+        raise InputError("--figure: needs the words of the sentences; give --text SOURCE TARGET")
+    sides = [read_file(path) for path in args.text]
+    if wrong := [path for path, lines in zip(args.text, sides, strict=True) if len(lines) != len(links)]:
+        raise InputError(f"--text: {wrong[0]} has another number of lines than {args.gold}, which has {len(links)}")
+    chosen = [number - 1 for number in args.pairs or range(1, min(3, len(links)) + 1)]
+    if wrong_pairs := [number + 1 for number in chosen if number >= len(links)]:
+        raise InputError(f"--pairs: there is no line {wrong_pairs[0]}; {args.gold} has {len(links)}")
+    found = []
+    for n in chosen:
+        source, target = (lines[n].split() for lines in sides)
+        found.append(WordAlignment(source, target, sides[1][n], np.zeros((len(target), len(source))), links[n]))
+    plot_alignment(found, args.figure, [sure[n] for n in chosen], [possible[n] for n in chosen])

@@ -8,10 +8,15 @@ tsv    one line a score: sentence, step, target, side (source, prefix or start),
 html   a self-contained page with heat maps
 Indices count from 0.
 
+--method and --model may be repeated: all methods of a model explain the same translation, and a page shows them on one
+card, to be switched or one below the other. json and tsv then tell model and method of each line.
+
 Examples:
   hf-nmt-interp attribute "The cat is sleeping on the sofa."
   hf-nmt-interp attribute --format json --tokens "I like tea." --target "Ich mag Tee."
   hf-nmt-interp attribute --method lrp --set alpha=0.5 --set beta=0.5 --output report.html "I like tea."
+  hf-nmt-interp attribute --method lrp --method attention:layer=0,head=1 --output methods.html "I like tea."
+  hf-nmt-interp attribute --model demo:en-de --model mine=demo:en-de --output models.html "I like tea."
   hf-nmt-interp attribute --method attention --set layer=1 --set head=0 --format tsv "I like tea."
   hf-nmt-interp attribute --list-methods
 """
@@ -23,9 +28,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from hf_nmt_interp.cli.arguments import (
+    MODEL,
     add_translating,
     chosen_format,
     generate_options,
+    labelled,
     read_file,
     read_sentences,
 )
@@ -35,13 +42,18 @@ from hf_nmt_interp.errors import InputError
 if TYPE_CHECKING:
     from hf_nmt_interp.attribution.result import AttributionResult
 
+    Explained = tuple[int, str, AttributionResult]
+
+Method = tuple[str, dict[str, Any]]  # name and settings
+METHOD = "lrp"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Sentences, targets, method, model, decoding and output."""
     add_targets(parser)
-    group = add_method(parser)
+    group = add_method(parser, several=True)
     group.add_argument("--list-methods", action="store_true", help="print the methods and their settings, and stop")
-    add_translating(parser)
+    add_translating(parser, several=True)
     level = parser.add_mutually_exclusive_group()
     level.add_argument("--words", dest="level", action="store_const", const="word", help="scores of words (default)")
     level.add_argument("--tokens", dest="level", action="store_const", const="token", help="scores of subwords")
@@ -55,10 +67,14 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
     targets.add_argument("--target-file", metavar="FILE", help="file with one translation a line")
 
 
-def add_method(parser: argparse.ArgumentParser) -> Any:
-    """`--method` and `--set`; the group they stand in."""
+def add_method(parser: argparse.ArgumentParser, several: bool = False) -> Any:
+    """`--method` (a list of them, if `several`) and `--set`; the group they stand in."""
     group = parser.add_argument_group("method")
-    group.add_argument("--method", default="lrp", metavar="NAME", help="default: %(default)s; see --list-methods")
+    if several:
+        help = f"may be repeated to compare (default: {METHOD}); see --list-methods"
+        group.add_argument("--method", action="append", metavar="NAME[:SETTING=VALUE,...]", help=help)
+    else:
+        group.add_argument("--method", default=METHOD, metavar="NAME", help="default: %(default)s")
     group.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the method; may be repeated"
     )
@@ -71,51 +87,112 @@ def run(args: argparse.Namespace) -> None:
         list_methods()
         return
     kind = chosen_format(args)
-    results = explained(args, streams=args.output is None and kind != "html")
+    methods, models = asked_methods(args), labelled(args.model or [MODEL], "--model")
+    results = explained(args, methods, models, streams=args.output is None and kind != "html")
     with open_output(args.output) as file:
         if kind == "html":
-            from hf_nmt_interp.report.html import render
-
-            file.write(render(list(results)))  # the page can switch between words and subwords
+            file.write(_page(results, list(models)))
             return
-        from hf_nmt_interp.report.records import record, scores
+        shown = ((i, label, result.to_words() if args.level == "word" else result) for i, label, result in results)
+        compares = len(methods) * len(models) > 1
+        if kind == "table":
+            _print(shown, file, compares)
+            return
+        from hf_nmt_interp.report.records import method_name, record, scores
 
-        shown = (result.to_words() if args.level == "word" else result for result in results)
+        rows = (
+            ({"sentence": i} | ({"model": label, "method": method_name(result)} if compares else {}), result)
+            for i, label, result in shown
+        )
         if kind == "json":
-            write_json(({"sentence": i, **record(result)} for i, result in enumerate(shown)), file)
-        elif kind == "tsv":
-            write_tsv(({"sentence": i, **row} for i, result in enumerate(shown) for row in scores(result)), file)
+            write_json(({**told, **record(result)} for told, result in rows), file)
         else:
-            _print(shown, file)
+            write_tsv(({**told, **row} for told, result in rows for row in scores(result)), file)
 
 
-def _print(results: "Iterator[AttributionResult]", file: Any) -> None:
+def _page(results: "Iterator[Explained]", labels: list[str]) -> str:
+    from hf_nmt_interp.report.html import render
+
+    by_model: dict[str, list[AttributionResult]] = {label: [] for label in labels}
+    for _, label, result in results:
+        by_model[label].append(result)  # of subwords: the page can switch to words
+    return render(by_model if len(labels) > 1 else by_model[labels[0]])
+
+
+def _print(results: "Iterator[Explained]", file: Any, named: bool) -> None:
     from rich.console import Console
+    from rich.text import Text
 
+    from hf_nmt_interp.report.records import method_name
     from hf_nmt_interp.report.terminal import legend, show
 
     console = Console(file=file)
-    for result in results:
+    last: dict[str, AttributionResult] = {}
+    for _, label, result in results:
+        if named:
+            console.print(Text(f"{label}: {method_name(result)}", "bold"))
         show(result, console)
-    console.print(legend(result))
+        last[result.method] = result
+    console.print(legend(*last.values()))
 
 
-def explained(args: argparse.Namespace, streams: bool = False) -> "Iterator[AttributionResult]":
-    """Results of the sentences, targets, method and model of the arguments; `streams` as of `in_chunks`."""
+def asked_methods(args: argparse.Namespace) -> list[Method]:
+    """Methods and their settings, each once."""
+    texts = list(dict.fromkeys(args.method or [METHOD]))
+    if args.set and len(texts) > 1:
+        raise InputError(
+            f"--set: for which of {len(texts)} methods? Write it behind its name: {texts[0]}:{args.set[0]}"
+        )
+    methods = [parse_method(text) for text in texts]
+    return [(name, settings | parse_settings(name, args.set)) for name, settings in methods]
+
+
+def explained(
+    args: argparse.Namespace, methods: list[Method], models: dict[str, str], streams: bool = False
+) -> "Iterator[Explained]":
+    """Explanations of the sentences and targets of the arguments, sentence by sentence.
+
+    Args:
+        args: of `add_translating` and `add_targets`.
+        methods: which explain, and their settings.
+        models: which translate, by label.
+        streams: as of `in_chunks`.
+
+    Yields:
+        Number of the sentence, label of the model, result: for each sentence by each method, of each model in turn.
+    """
     sentences = read_sentences(args)
     targets = args.target if args.target_file is None else read_file(args.target_file)[: args.limit]
     if targets is not None and len(targets) != len(sentences):
         raise InputError(f"--target: {len(targets)} targets for {len(sentences)} sentences; one each is needed")
     from hf_nmt_interp.cli.loading import load_for
 
-    settings = parse_settings(args.method, args.set)
-    model, tokenizer = load_for(args, sentences)
-    from hf_nmt_interp.attribution.api import attribute
+    loaded = {label: load_for(args, sentences, name) for label, name in models.items()}
+    from hf_nmt_interp.attribution.api import encode_pairs, explain, make_method, translate
 
-    options: dict[str, Any] = {"batch_size": args.batch_size, "generate": generate_options(args)}
+    explainers = [
+        (label, tokenizer, [(make_method(model, name, **settings), settings) for name, settings in methods])
+        for label, (model, tokenizer) in loaded.items()
+    ]
     for rows in in_chunks(range(len(sentences)), 4 * args.batch_size, "Explaining", streams):
-        some = None if targets is None else [targets[i] for i in rows]
-        yield from attribute(model, tokenizer, [sentences[i] for i in rows], some, args.method, **options, **settings)
+        texts, found = [sentences[i] for i in rows], []
+        for label, tokenizer, made in explainers:
+            if targets is None:
+                model = loaded[label][0]
+                pairs = translate(model, tokenizer, texts, args.batch_size, generate_options(args))
+            else:
+                pairs = encode_pairs(tokenizer, texts, [targets[i] for i in rows])
+            for method, settings in made:
+                results = explain(method, *pairs, args.batch_size, settings)
+                found.append([(i, label, result) for i, result in zip(rows, results, strict=True)])
+        for of_one_sentence in zip(*found, strict=True):
+            yield from of_one_sentence
+
+
+def parse_method(text: str) -> Method:
+    """Name and settings of `NAME` or `NAME:SETTING=VALUE,...`."""
+    name, _, settings = text.partition(":")
+    return name, parse_settings(name, settings.split(",") if settings else [], "--method")
 
 
 def method_settings(method: str) -> dict[str, inspect.Parameter]:

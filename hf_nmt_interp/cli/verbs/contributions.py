@@ -24,7 +24,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hf_nmt_interp.cli.arguments import add_translating, generate_options, positive, read_file, read_sentences
+from hf_nmt_interp.cli.arguments import (
+    add_translating,
+    generate_options,
+    labelled,
+    positive,
+    read_file,
+    read_sentences,
+)
 from hf_nmt_interp.cli.output import Row, show_progress, write_rows
 from hf_nmt_interp.cli.verbs.attribute import add_method, add_targets, explained, parse_settings
 from hf_nmt_interp.errors import InputError
@@ -59,7 +66,8 @@ def run(args: argparse.Namespace) -> None:
     from hf_nmt_interp.analysis.contributions import STATISTICS, contribution_curves
 
     _check_statistic(args.statistic, STATISTICS)
-    results = list(explained(args))
+    settings = parse_settings(args.method, args.set)
+    results = [result for _, _, result in explained(args, [(args.method, settings)], {"": args.model})]
     for argument, number, side in (
         ("--source-tokens", args.source_tokens, "source_tokens"),
         ("--target-tokens", args.target_tokens, "target_tokens"),
@@ -133,14 +141,7 @@ def model_names(args: argparse.Namespace) -> dict[str, str]:
         if not found:
             raise InputError(f"--checkpoints: {args.checkpoints} has no complete checkpoint-* folder")
         return found
-    named = {}
-    for text in args.compare or [args.model]:
-        label, equals, name = text.partition("=")
-        label, name = (label, name) if equals else (Path(text).name, text)
-        if label in named:
-            raise InputError(f"--compare: two models are called {label!r}; give labels, e.g. {label}2={name}")
-        named[label] = name
-    return named
+    return labelled(args.compare or [args.model], "--compare")
 
 
 def _model(tokenizer: Any, name: str, *options: Any) -> Any:

@@ -16,7 +16,7 @@ from functools import partial
 
 from hf_nmt_interp.cli.arguments import add_translating, generate_options, read_sentences
 from hf_nmt_interp.cli.output import Row, show_progress, write_rows
-from hf_nmt_interp.cli.verbs.attribute import parse_settings
+from hf_nmt_interp.cli.verbs.attribute import parse_method
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> None:
     """Translate, explain by each method, erase, and write a table."""
     from hf_nmt_interp.attribution import METHODS
 
-    asked = {text: _parse(text) for text in args.method or METHODS}
+    asked = {text: parse_method(text) for text in args.method or METHODS}
     sentences = read_sentences(args)
 
     from hf_nmt_interp.attribution.api import make_method
@@ -58,12 +58,6 @@ def run(args: argparse.Namespace) -> None:
             row |= {measure: _rounded(area), f"{measure[0]}_margin": _rounded(margin.get(measure))}
         rows.append(row)
     write_rows(rows, args, "Faithfulness")
-
-
-def _parse(text: str) -> tuple[str, dict]:
-    """Name and settings of `NAME` or `NAME:SETTING=VALUE,...`."""
-    name, _, settings = text.partition(":")
-    return name, parse_settings(name, settings.split(",") if settings else [], "--method")
 
 
 def _rounded(value: float | None) -> float | None:

@@ -54,7 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--batch-size", type=positive, default=16, metavar="N", help="default: %(default)s")
     add_output(parser, ("table", "json", "csv"))
-    parser.add_argument("--figure", metavar="FILE", help="draw the heads, e.g. to heads.png, .svg or .pdf")
+    parser.add_argument(
+        "--figure", metavar="FILE", help="draw the heads to .svg, .pdf or .png, numbers in .csv beside"
+    )
     parser.add_argument("--kind", choices=KINDS, default="encoder", help="attention that is drawn (default: encoder)")
 
 

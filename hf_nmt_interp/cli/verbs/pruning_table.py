@@ -6,12 +6,15 @@ before pruning (--before), and of what each run left of it, if it is RUN/heads.j
 Examples:
   hf-nmt-interp pruning-table runs/l0 --figure pruning.png
   hf-nmt-interp pruning-table runs/l0 --before heads.json --format tsv
+  hf-nmt-interp pruning-table runs/l0 --gates gates.svg
 """
 
 import argparse
+from pathlib import Path
 
 from hf_nmt_interp.cli.arguments import add_output
 from hf_nmt_interp.cli.output import write_rows
+from hf_nmt_interp.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,14 +22,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="output folder of train_l0.py")
     parser.add_argument("--before", metavar="FILE", help="heads.json of the translator before pruning")
     add_output(parser)
-    parser.add_argument("--figure", metavar="FILE", help="draw BLEU and roles, e.g. to pruning.png, .svg or .pdf")
+    parser.add_argument("--figure", metavar="FILE", help="draw BLEU and roles to .svg, .pdf or .png, .csv beside")
+    parser.add_argument("--gates", metavar="FILE", help="of a single RUN: draw how its gates closed, likewise")
 
 
 def run(args: argparse.Namespace) -> None:
     """Read what the runs wrote, and write the table."""
+    from hf_nmt_interp.report.heads import plot_gate_history
     from hf_nmt_interp.report.pruning import plot_pruning, read_runs
 
+    if args.gates and len(args.runs) > 1:
+        raise InputError(f"--gates: draws the history of one run; {len(args.runs)} were given")
     models = read_runs(args.runs, args.before)
     write_rows([model.row() for model in models], args, "Pruned heads")
     if args.figure:
         plot_pruning(models, args.figure)
+    if args.gates:
+        plot_gate_history(Path(args.runs[0], "gates.csv"), args.gates)

@@ -19,7 +19,8 @@ const unitName = () => (level === "word" ? "word" : "subword");
 function shade(node, value, largest) {
   const v = largest > 0 ? Math.min(1, Math.max(0, value / largest)) : 0;
   node.classList.add("shade");
-  node.classList.toggle("strong", v > 0.7);
+  node.classList.toggle("middle", v > 0.56 && v <= 0.76);
+  node.classList.toggle("strong", v > 0.76);
   node.classList.toggle("negative", value < 0);
   node.style.setProperty("--v", v.toFixed(3));
 }
@@ -29,7 +30,7 @@ function largest(values, special) {
 }
 
 function bar(share) {
-  const node = make("span", { className: "bar" });
+  const node = make("span", { className: "bar", role: "img", ariaLabel: percent(share) + " from the source" });
   node.style.setProperty("--share", Math.min(1, Math.max(0, share)));
   return node;
 }
@@ -41,20 +42,46 @@ function cellText(value, parts) {
   return Math.abs(value) < 1e-6 ? "" : value.toPrecision(2);
 }
 
-function current(card) {
-  const views = data[card.dataset.index].views;
-  const view = views[card.view || 0];
-  return { views, view, shown: view[level] || view.word };
+// What a card shows: the view of that name, or for "" all of them one below the other.
+function draw(card) {
+  const { views } = data[card.dataset.index];
+  const view = views.find((one) => one.name === card.view) || views[0];
+  const all = card.view === "" && views.length > 1;
+  card.panels = (all ? views : [view]).map((one) => makePanel(card, one, all));
+  const top = make("div", { className: "top" },
+    make("span", { textContent: "Sentence " + (Number(card.dataset.index) + 1) }), make("span", {}));
+  if (views.length === 1) top.lastChild.append(view.name + gapText(card.panels[0].shown));
+  else top.lastChild.append(switcher(card, views, view), all ? "" : gapText(card.panels[0].shown));
+  card.replaceChildren(top, ...card.panels);
+  card.style.minHeight = ""; // it kept the place of what is drawn now
+  card.drawn = level;
 }
 
-function draw(card) {
-  const { views, view, shown } = current(card);
-  const sources = shown.source_tokens.map((text, i) =>
+function switcher(card, views, view) {
+  const select = make("select", { className: "view", ariaLabel: "Method or model" });
+  select.append(...views.map((one) => make("option", { value: one.name, textContent: one.name })),
+    make("option", { value: "", textContent: "all, one below the other" }));
+  select.value = card.view === "" ? "" : view.name;
+  select.onchange = () => {
+    card.view = select.value;
+    draw(card);
+    card.querySelector("select.view").focus();
+  };
+  return select;
+}
+
+const gapText = (shown) => (shown.conservation_gap === null
+  ? "" : " · relevance lost or made up: " + shown.conservation_gap.toExponential(1));
+
+function makePanel(card, view, named) {
+  const shown = view[level] || view.word;
+  const panel = make("section", { className: "panel", ariaLabel: view.name, shown });
+  panel.sources = shown.source_tokens.map((text, i) =>
     make("li", { className: "word" + (shown.source_special[i] ? " special" : ""), textContent: text }));
-  const targets = shown.target_tokens.map((text, t) => {
+  panel.targets = shown.target_tokens.map((text, t) => {
     const button = make("button", {
       type: "button", className: "word" + (shown.target_special[t] ? " special" : ""), textContent: text,
-      onclick: () => choose(card, t), onfocus: () => choose(card, t),
+      onclick: () => choose(card, panel, t), onfocus: () => choose(card, panel, t),
     });
     if (shown.shares && shown.shares[t] !== null) {
       const flagged = shown.shares[t] < low() && !shown.target_special[t];
@@ -63,29 +90,20 @@ function draw(card) {
     }
     return button;
   });
-  card.targets = targets;
-  card.sources = sources;
-  const switcher = make("select", { className: "view", ariaLabel: "Method or model" });
-  switcher.append(...views.map((one, i) => make("option", { value: i, textContent: one.name })));
-  switcher.value = card.view || 0;
-  switcher.onchange = () => { card.view = Number(switcher.value); draw(card); };
-  const gap = shown.conservation_gap === null
-    ? "" : " · relevance lost or made up: " + shown.conservation_gap.toExponential(1);
-  card.detail = make("p", { className: "detail", ariaLive: "polite" });
-  card.replaceChildren(
-    make("div", { className: "top" }, make("span", { textContent: "Sentence " + (Number(card.dataset.index) + 1) }),
-      make("span", {}, views.length > 1 ? switcher : view.name, gap)),
-    make("ul", { className: "words", ariaLabel: "Source" }, side("source", "li"), ...sources),
-    make("div", { className: "words", role: "group", ariaLabel: "Target" }, side("target", "span"), ...targets),
-    card.detail,
-    make("div", { className: "scroll" }, heatMap(card, shown)));
-  card.drawn = level;
-  choose(card, null);
+  panel.detail = make("p", { className: "detail", ariaLive: "polite" });
+  if (named) panel.append(make("p", { className: "name", textContent: view.name + gapText(shown) }));
+  panel.append(
+    make("ul", { className: "words", ariaLabel: "Source" }, side("source", "li"), ...panel.sources),
+    make("div", { className: "words", role: "group", ariaLabel: "Target" }, side("target", "span"), ...panel.targets),
+    panel.detail,
+    make("div", { className: "scroll" }, heatMap(panel, shown)));
+  light(panel, null);
+  return panel;
 }
 
 const side = (text, tag) => make(tag, { className: "side", textContent: text, ariaHidden: "true" });
 
-function heatMap(card, shown) {
+function heatMap(panel, shown) {
   const T = shown.target_tokens.length;
   const columns = shown.prefix.some((row) => row[T - 1] !== 0) ? T : T - 1; // nothing comes after EOS
   const inner = level === "word" ? 1 : 0; // a word's first subwords contribute to its later ones
@@ -100,7 +118,7 @@ function heatMap(card, shown) {
       column("start"), ...shown.target_tokens.slice(0, columns).map(column), make("td", { className: "gap" }),
       ...(shown.shares ? [make("th", { scope: "col", textContent: "from the source" })] : []),
       ...(shown.log_probs ? [make("th", { scope: "col", className: "number", textContent: "log p" })] : [])));
-  card.rows = shown.target_tokens.map((target, t) => {
+  panel.rows = shown.target_tokens.map((target, t) => {
     const cell = (value, most, from) => {
       const node = make("td", { textContent: cellText(value, parts) });
       node.dataset.tip = from + " → " + target + ": " + exact(value);
@@ -111,7 +129,7 @@ function heatMap(card, shown) {
     const mostSource = largest(shown.source[t], shown.source_special);
     const mostPrefix = largest([...before, shown.start[t]], shown.target_special);
     const row = make("tr", {},
-      make("th", { scope: "row", textContent: target, onclick: () => card.targets[t].focus() }),
+      make("th", { scope: "row", textContent: target, onclick: () => panel.targets[t].focus() }),
       ...shown.source[t].map((value, i) => cell(value, mostSource, shown.source_tokens[i])),
       make("td", { className: "gap" }),
       cell(shown.start[t], mostPrefix, "start token"),
@@ -120,46 +138,60 @@ function heatMap(card, shown) {
       make("td", { className: "gap" }));
     if (shown.shares) {
       const share = shown.shares[t];
-      row.append(make("td", { className: "share" }, ...(share === null ? [] : [bar(share)]),
+      row.append(make("td", { className: "share" }, ...(share === null ? [] : [Object.assign(bar(share), { ariaHidden: "true" })]),
         make("span", { textContent: percent(share) })));
     }
     if (shown.log_probs) row.append(make("td", { className: "number", textContent: shown.log_probs[t]?.toFixed(2) ?? "–" }));
     return row;
   });
-  return make("table", { className: "map" }, head, make("tbody", {}, ...card.rows));
+  const label = "What contributed to each target " + unitName();
+  return make("table", { className: "map", ariaLabel: label }, head, make("tbody", {}, ...panel.rows));
+}
+
+// Choose target unit t, also where the card explains the same translation by other methods.
+function choose(card, panel, t) {
+  const same = (other) => other.shown.target_tokens.join("\0") === panel.shown.target_tokens.join("\0");
+  card.panels.filter(same).forEach((other) => light(other, t));
 }
 
 // Light up what contributed to target unit t; null puts everything out.
-function choose(card, t) {
-  const { shown } = current(card);
-  card.chosen = t;
-  card.targets.forEach((button, j) => {
+function light(panel, t) {
+  const { shown } = panel;
+  panel.targets.forEach((button, j) => {
     button.setAttribute("aria-pressed", j === t);
+    button.tabIndex = j === (t ?? 0) ? 0 : -1; // Tab goes from sentence to sentence, arrows from word to word
     shade(button, 0, 1);
   });
-  card.sources.forEach((word) => shade(word, 0, 1));
-  card.rows.forEach((row, j) => row.classList.toggle("chosen", j === t));
+  panel.sources.forEach((word) => shade(word, 0, 1));
+  panel.rows.forEach((row, j) => row.classList.toggle("chosen", j === t));
   if (t === null) {
-    card.detail.replaceChildren("Choose a target " + unitName() + " to see where it comes from.");
+    panel.detail.replaceChildren("Choose a target " + unitName() + " to see where it comes from.");
     return;
   }
   const source = shown.source[t], before = shown.prefix[t].slice(0, t);
   const mostSource = largest(source, shown.source_special), mostPrefix = largest(before, shown.target_special);
-  card.sources.forEach((word, i) => shade(word, source[i], mostSource));
-  before.forEach((value, j) => shade(card.targets[j], value, mostPrefix));
+  panel.sources.forEach((word, i) => shade(word, source[i], mostSource));
+  before.forEach((value, j) => shade(panel.targets[j], value, mostPrefix));
+  panel.detail.replaceChildren(...describe(shown, t));
+}
+
+// The same in words: the three best sources, where the relevance is, the log-probability.
+function describe(shown, t) {
   const sum = (values) => values.reduce((a, b) => a + (b || 0), 0);
   const bold = (text) => make("b", { textContent: text });
-  const best = source.findIndex((value, i) => value === mostSource && !shown.source_special[i]);
-  const line = [bold(shown.target_tokens[t])];
-  if (mostSource > 0) line.push(" comes most from ", bold(shown.source_tokens[best]));
+  const source = shown.source[t], line = [bold(shown.target_tokens[t])];
+  const best = [...source.keys()].filter((i) => source[i] > 0 && !shown.source_special[i])
+    .sort((i, j) => source[j] - source[i]).slice(0, 3);
+  best.forEach((i, n) => line.push(n ? ", " : " comes most from ", bold(shown.source_tokens[i]),
+    " " + (source[i] <= 1.0001 ? percent(source[i]) : source[i].toPrecision(2))));
   if (shown.shares) {
-    line.push(" · relevance: source " + percent(sum(source)) + ", words before " + percent(sum(shown.prefix[t])) +
-      ", start token " + percent(shown.start[t]));
+    line.push(" · " + percent(shown.shares[t]) + " from the source (relevance: source " + percent(sum(source)) +
+      ", words before " + percent(sum(shown.prefix[t])) + ", start token " + percent(shown.start[t]) + ")");
   }
   if (shown.log_probs && shown.log_probs[t] !== null) {
     line.push(" · log p " + shown.log_probs[t].toFixed(2) + " (p " + Math.exp(shown.log_probs[t]).toPrecision(2) + ")");
   }
-  card.detail.replaceChildren(...line);
+  return line;
 }
 
 // Cards are drawn when they come near the window, so that hundreds of sentences open at once.
@@ -177,8 +209,15 @@ document.querySelectorAll("input[name=level]").forEach((input) => input.addEvent
   cards.filter((card) => card.near).forEach(draw);
 }));
 
-document.getElementById("low")?.addEventListener("input", () => {
+function drawAll() {
   cards.forEach((card) => { card.drawn = null; if (card.near) draw(card); });
+}
+
+document.getElementById("low")?.addEventListener("input", drawAll);
+
+document.getElementById("view")?.addEventListener("change", (event) => {
+  cards.forEach((card) => { card.view = event.target.value; });
+  drawAll();
 });
 
 document.getElementById("search")?.addEventListener("input", (event) => {
@@ -197,13 +236,14 @@ document.getElementById("theme").addEventListener("click", () => {
 });
 
 document.addEventListener("keydown", (event) => {
-  const card = event.target.closest?.("article.card");
-  if (!card || !event.target.matches("button.word")) return;
-  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-  if (event.key === "Escape") choose(card, null);
-  if (!step) return;
+  const panel = event.target.closest?.(".panel");
+  if (!panel || !event.target.matches("button.word")) return;
+  if (event.key === "Escape") choose(panel.closest(".card"), panel, null);
+  const here = panel.targets.indexOf(event.target);
+  const next = { ArrowLeft: here - 1, ArrowRight: here + 1, Home: 0, End: panel.targets.length - 1 }[event.key];
+  if (next === undefined) return;
   event.preventDefault();
-  card.targets[card.targets.indexOf(event.target) + step]?.focus();
+  panel.targets[next]?.focus();
 });
 
 document.addEventListener("mouseover", (event) => {
