@@ -109,10 +109,10 @@ def _matrix(axis: Any, alignment: WordAlignment, sure: Links, possible: Links) -
 def _marks(has_gold: bool) -> list[Any]:
     from matplotlib.lines import Line2D
 
-    look = {"linestyle": "", "markersize": 8}
+    look: Any = {"linestyle": "", "markersize": 8}
     marks = [Line2D([], [], marker="o", color=PALETTE[1], label="found", **look | {"markersize": 5})]
     if has_gold:
-        frame = {"fillstyle": "none", "color": "black", **look}
+        frame: Any = {"fillstyle": "none", "color": "black", **look}
         marks += [Line2D([], [], marker="s", label="gold", **frame)]
         marks += [Line2D([], [], marker="$\u2b1a$", label="gold, possible", **frame)]
     return marks
