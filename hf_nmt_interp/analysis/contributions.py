@@ -1,6 +1,6 @@
 """Source and prefix contributions over a data set (voita2021, sections 4 to 7)."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,25 +70,43 @@ class Curve:
     count: np.ndarray
 
 
-def mean_curve(rows: Sequence[np.ndarray]) -> Curve:
+def mean_curve(rows: Iterable[np.ndarray]) -> Curve:
     """Mean of rows of any lengths at each position; NaN values do not count.
 
     >>> mean_curve([np.array([1.0, 2.0]), np.array([3.0])]).mean.tolist()
     [2.0, 2.0]
     """
-    if not rows:
-        raise InputError("results: none given; the mean needs at least one sentence")
-    table = np.full((len(rows), max(map(len, rows))), np.nan)
-    for line, row in zip(table, rows, strict=True):
-        line[: len(row)] = row
-    kept = ~np.isnan(table)
-    count = kept.sum(0)
-    some = np.maximum(count, 1)
-    mean = np.where(count > 0, np.where(kept, table, 0).sum(0) / some, np.nan)
-    squares = np.where(kept, (table - mean) ** 2, 0).sum(0)
-    # the standard error needs two sentences
-    error = np.sqrt(np.divide(squares, count * (count - 1), out=np.full(len(mean), np.nan), where=count > 1))
-    return Curve(mean, mean - 1.96 * error, mean + 1.96 * error, count)
+    running = RunningCurve()
+    for row in rows:
+        running.add(row)
+    return running.curve()
+
+
+class RunningCurve:
+    """Mean by position of rows that are seen one after the other (Welford's sums): memory is that of one row."""
+
+    def __init__(self) -> None:
+        self.count, self.mean, self.squares = np.zeros((3, 0))
+
+    def add(self, row: np.ndarray) -> None:
+        """See one more row [any length]; NaN values do not count."""
+        if (more := len(row) - len(self.count)) > 0:
+            self.count, self.mean, self.squares = (np.pad(a, (0, more)) for a in (self.count, self.mean, self.squares))
+        at = np.flatnonzero(~np.isnan(row))
+        self.count[at] += 1
+        change = row[at] - self.mean[at]
+        self.mean[at] += change / self.count[at]
+        self.squares[at] += change * (row[at] - self.mean[at])
+
+    def curve(self) -> Curve:
+        """Mean and confidence interval by position."""
+        if not len(self.count):
+            raise InputError("results: none given; the mean needs at least one sentence")
+        n = self.count
+        mean = np.where(n > 0, self.mean, np.nan)
+        # the standard error needs two sentences
+        error = np.sqrt(np.divide(self.squares, n * (n - 1), out=np.full(len(n), np.nan), where=n > 1))
+        return Curve(mean, mean - 1.96 * error, mean + 1.96 * error, n.astype(int))
 
 
 def contribution_curves(results: Iterable[AttributionResult]) -> dict[str, Curve]:
@@ -97,5 +115,8 @@ def contribution_curves(results: Iterable[AttributionResult]) -> dict[str, Curve
     The papers take sentence pairs of one source length and one target length; with mixed lengths a position's mean is
     over the sentences that reach it.
     """
-    results = list(results)
-    return {name: mean_curve([statistic(r) for r in results]) for name, statistic in STATISTICS.items()}
+    running = {name: RunningCurve() for name in STATISTICS}
+    for result in results:
+        for name, statistic in STATISTICS.items():
+            running[name].add(statistic(result))
+    return {name: curve.curve() for name, curve in running.items()}

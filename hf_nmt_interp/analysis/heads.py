@@ -5,14 +5,15 @@ import io
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from hf_nmt_interp.analysis.roles import COMMON, SCORES, HeadScore, Relation, Row, View, roles_of
+from hf_nmt_interp.analysis.roles import COMMON, SCORES, HeadScore, Relation, Row, TokenScore, View, roles_of
 from hf_nmt_interp.attribution.api import batches_of, translate_ids
 from hf_nmt_interp.attribution.attention import attention_weights
 from hf_nmt_interp.attribution.base import evaluating, make_batch
@@ -122,8 +123,8 @@ def head_report(
     if targets is not None and (isinstance(targets, str) or len(targets) != len(sources)):
         raise InputError(f"targets: one for each of the {len(sources)} sources is needed")
     pairs = _encode(model, tokenizer, sources, targets, batch_size)
-    counts = _counts(tokenizer, corpus) if corpus is not None else _counts_of([pair.translation for pair in pairs])
-    common = {side: {i for i, _ in counted.most_common(COMMON)} for side, counted in counts.items()}
+    counts = token_counts(tokenizer, corpus) if corpus is not None else _counts_of([p.translation for p in pairs])
+    common = _common(counts)
     found: dict[tuple[str, int], list[HeadScore]] = defaultdict(lambda: [make() for make in SCORES.values()])
 
     def show(views: Iterable[tuple[Attention, int, View]], level: str) -> None:
@@ -133,12 +134,87 @@ def head_report(
                     score.add(view)
 
     for rows in track(list(batches_of([pair.translation.size for pair in pairs], batch_size)), "Attention"):
-        show(_token_views(model, [pairs[i] for i in rows], counts, common), "token")
+        for views in _token_views(model, [pairs[i] for i in rows], counts, common):
+            show(views, "token")
     for rows in track(list(batches_of([len(tree.tokens) for tree in trees], batch_size)), "Trees"):
         show(_word_views(model, tokenizer, [trees[i] for i in rows]), "word")
     explained = [pair.translation for pair in pairs][:relevance_sentences]
     about = {"model": model.name_or_path, "sentences": len(pairs), "trees": len(trees), "relevance": len(explained)}
-    return HeadReport(_rows(model, found, _relevance(model, explained, lrp or {}, batch_size, track)), about)
+    shares = _relevance(model, explained, lrp or {}, batch_size, track)
+    layers = [(k, layer, a.heads) for k in KINDS for layer, a in enumerate(parts(model).attentions(k)) if a.heads]
+    relevance = {(k, layer, h): float(shares[k][layer, h]) for k, layer, heads in layers for h in heads if shares}
+    return HeadReport(_rows(layers, found, relevance), about)
+
+
+def head_facts(
+    model: Any,
+    tokenizer: Any,
+    sources: Sequence[str],
+    targets: Sequence[str] | None = None,
+    counts: dict[str, Counter[int]] | None = None,
+    *,
+    relevance: bool = True,
+    lrp: dict[str, Any] | None = None,
+) -> list[Row]:
+    """What `report_of` makes a report from, for each sentence by itself, so that corpora can be looked at in parts.
+
+    Args:
+        model: as of `head_report`.
+        tokenizer: its tokenizer.
+        sources: sentences, looked at in one batch.
+        targets: their translations; None lets the model translate.
+        counts: frequencies of tokens as of `token_counts`, without which nothing is told of rare words.
+        relevance: whether relevance is wanted, the slowest part.
+        lrp: settings of `LRP`.
+
+    Returns:
+        For each sentence `steps`, its target tokens, and `heads`, a row of facts for each head: sums over the steps.
+    """
+    pairs = _encode(model, tokenizer, sources, targets, len(sources))
+    translations = [pair.translation for pair in pairs]
+    batch = collate(translations, model.config.pad_token_id or 0, model.device)
+    shares = LRP(model, **lrp or {}).head_relevance_sums(**batch) if relevance else {}
+    scores = [score for make in SCORES.values() if isinstance(score := make(), TokenScore)]
+    found: list[Row] = []
+    for b, views in enumerate(_token_views(model, pairs, counts, _common(counts) if counts else None)):
+        rows: list[Row] = []
+        for attention, layer, view in views:
+            facts = {
+                name: values for score in scores for name, values in score.facts(view).items() if view.weights.size
+            }
+            for i, head in enumerate(attention.heads):
+                row: Row = {"kind": attention.kind, "layer": layer, "head": head}
+                row["relevance"] = float(shares[attention.kind][b, layer, head]) if shares else None
+                rows.append(row | {name: values[i] for name, values in facts.items()})
+        found.append({"steps": len(translations[b].target_ids), "heads": rows})
+    return found
+
+
+def report_of(sentences: Iterable[Row], about: dict[str, Any]) -> HeadReport:
+    """The report of what `head_facts` told of sentences; memory does not grow with them."""
+    found: dict[tuple[str, int], list[HeadScore]] = defaultdict(lambda: [make() for make in SCORES.values()])
+    heads: dict[tuple[str, int], list[int]] = {}
+    relevance: dict[tuple[str, int, int], float] = defaultdict(float)
+    number = steps = 0
+    for sentence in sentences:
+        number, steps = number + 1, steps + sentence["steps"]
+        for (kind, layer), group in groupby(sentence["heads"], key=lambda row: (row["kind"], row["layer"])):
+            rows = list(group)
+            heads[kind, layer] = [row["head"] for row in rows]
+            for row in rows:
+                if row["relevance"] is not None:
+                    relevance[kind, layer, row["head"]] += row["relevance"]
+            facts = {name: [row[name] for row in rows] for name in rows[0]}
+            for score in found[kind, layer]:
+                if isinstance(score, TokenScore) and facts.get("tokens", [None])[0] is not None:
+                    score.add_facts(facts)
+    if not number:
+        raise InputError("sentences: none given; a report needs at least one")
+    layers = [(kind, layer, own) for (kind, layer), own in heads.items()]
+    shares = {head: total / steps for head, total in relevance.items()}
+    return HeadReport(
+        _rows(layers, found, shares), about | {"sentences": number, "relevance": number if shares else 0}
+    )
 
 
 @dataclass(frozen=True)
@@ -170,27 +246,38 @@ def _counts_of(translations: Iterable[Translation]) -> dict[str, Counter[int]]:
     return counts
 
 
-def _counts(tokenizer: Any, corpus: Iterable[Pair]) -> dict[str, Counter[int]]:
+def _common(counts: dict[str, Counter[int]]) -> dict[str, set[int]]:
+    return {side: {i for i, _ in counted.most_common(COMMON)} for side, counted in counts.items()}
+
+
+def token_counts(tokenizer: Any, corpus: Iterable[Pair]) -> dict[str, Counter[int]]:
+    """How often each token occurs on the "source" and the "target" side of pairs of sentences."""
     encoded = (tokenizer(source, text_target=target) for source, target in corpus)
     return _counts_of(Translation(e["input_ids"], e["labels"]) for e in encoded)
 
 
-def _token_views(model: Any, pairs: list[_Encoded], counts, common) -> Iterator[tuple[Attention, int, View]]:
-    """Attention among the tokens of each pair, of each kind and layer."""
+def _token_views(model: Any, pairs: list[_Encoded], counts, common) -> Iterator[list[tuple[Attention, int, View]]]:
+    """For each pair the attention among its tokens, of each kind and layer."""
     weights = _attention(model, [pair.translation for pair in pairs], KINDS)
     for b, pair in enumerate(pairs):
         start = pair.translation.start_id or 0
         ids = {"source": pair.translation.source_ids, "target": [start, *pair.translation.target_ids[:-1]]}
         source, target = (~np.array(special) for special in (pair.source_special, pair.target_special))
         inputs = np.array([False, *target[:-1]])  # the decoder reads a start token, then the target but its last
+        views = []
         for attention, layer, found in weights:
             queries = {"encoder": source, "decoder": inputs, "cross": target}[attention.kind].nonzero()[0]
             side = "target" if attention.kind == "decoder" else "source"
             keys = (inputs if side == "target" else source).nonzero()[0]
-            tokens = [ids[side][i] for i in keys]
-            frequency = np.array([counts[side][i] for i in tokens])
-            frequent = np.array([i in common[side] for i in tokens], dtype=bool)
-            yield attention, layer, View(found[b][:, queries][:, :, keys], queries, keys, frequency, frequent)
+            view = View(found[b][:, queries][:, :, keys], queries, keys)
+            if counts:
+                tokens = [ids[side][i] for i in keys]
+                frequency = np.array([counts[side][i] for i in tokens])
+                view = replace(
+                    view, counts=frequency, common=np.array([i in common[side] for i in tokens], dtype=bool)
+                )
+            views.append((attention, layer, view))
+        yield views
 
 
 def _word_views(model: Any, tokenizer: Any, trees: list[Sentence]) -> Iterator[tuple[Attention, int, View]]:
@@ -244,17 +331,17 @@ def _relevance(model: Any, translations: list[Translation], lrp: dict, batch_siz
     return LRP(model, **lrp).head_relevance(inputs)
 
 
-def _rows(model: Any, found: dict[tuple[str, int], list[HeadScore]], relevance) -> list[Row]:
+def _rows(
+    layers: Iterable[tuple[str, int, Sequence[int]]],
+    found: dict[tuple[str, int], list[HeadScore]],
+    relevance: dict[tuple[str, int, int], float],
+) -> list[Row]:
     rows: list[Row] = []
-    for kind in KINDS:
-        for layer, attention in enumerate(parts(model).attentions(kind)):
-            if not attention.heads:
-                continue
-            columns = {name: values for score in found[kind, layer] for name, values in score.columns().items()}
-            for i, head in enumerate(attention.heads):
-                row: Row = {"kind": kind, "layer": layer, "head": head}
-                row["relevance"] = float(relevance[kind][layer, head]) if relevance else None
-                row |= {name: values[i] for name, values in columns.items()}
-                rows.append(row | {"roles": roles_of(row)})
+    for kind, layer, heads in layers:
+        columns = {name: values for score in found[kind, layer] for name, values in score.columns().items()}
+        for i, head in enumerate(heads):
+            row: Row = {"kind": kind, "layer": layer, "head": head, "relevance": relevance.get((kind, layer, head))}
+            row |= {name: values[i] for name, values in columns.items()}
+            rows.append(row | {"roles": roles_of(row)})
     names = list(dict.fromkeys(name for row in rows for name in row if name != "roles"))
     return [{name: row.get(name) for name in [*names, "roles"]} for row in rows]

@@ -70,22 +70,41 @@ class HeadScore(ABC):
         return []
 
 
-class Confidence(HeadScore):
+class TokenScore(HeadScore):
+    """Scores told from facts about each sentence, which a corpus run keeps and adds up later."""
+
+    def add(self, view: View) -> None:
+        self.add_facts(self.facts(view))
+
+    @abstractmethod
+    def facts(self, view: View) -> dict[str, list]:
+        """Names of facts about one sentence, and a plain value for each head."""
+
+    @abstractmethod
+    def add_facts(self, facts: dict[str, list]) -> None:
+        """Count the facts of one more sentence; it may have facts of other scores too."""
+
+
+class Confidence(TokenScore):
     """Mean over tokens of the largest attention weight."""
 
     def __init__(self) -> None:
         self.total: Any = 0
         self.tokens = 0
 
-    def add(self, view: View) -> None:
-        self.total = self.total + view.weights.max(-1).sum(-1, dtype=float)
-        self.tokens += len(view.queries)
+    def facts(self, view: View) -> dict[str, list]:
+        largest = view.weights.max(-1).sum(-1, dtype=float)  # [H]
+        return {"largest_weights": largest.tolist(), "tokens": [len(view.queries)] * len(largest)}
+
+    def add_facts(self, facts: dict[str, list]) -> None:
+        self.total = self.total + np.array(facts["largest_weights"])
+        self.tokens += facts["tokens"][0]
 
     def columns(self) -> dict[str, Sequence]:
         return {"confidence": (self.total / self.tokens).tolist()} if self.tokens else {}
 
 
-class Positional(HeadScore):
+class Positional(TokenScore):
     """Share of the tokens whose largest weight is at one relative position, key - query, the best such position.
 
     For cross-attention it is the position of a source token minus that of the token to be predicted; for decoder
@@ -95,15 +114,21 @@ class Positional(HeadScore):
     def __init__(self) -> None:
         self.offsets: dict[int, Counter[int]] = defaultdict(Counter)
 
-    def add(self, view: View) -> None:
-        offsets = view.keys[view.weights.argmax(-1)] - view.queries  # [H, Q]
-        for head, row in enumerate(offsets.tolist()):
+    def facts(self, view: View) -> dict[str, list]:
+        return {"offsets": (view.keys[view.weights.argmax(-1)] - view.queries).tolist()}  # [H, Q]
+
+    def add_facts(self, facts: dict[str, list]) -> None:
+        for head, row in enumerate(facts["offsets"]):
             self.offsets[head].update(row)
 
     def columns(self) -> dict[str, Sequence]:
         if not self.offsets:
             return {}
-        best = [counts.most_common(1)[0] for counts in self.offsets.values()]
+        # of equally frequent ones the nearest, then the one before: the same in every order of the sentences
+        best = [
+            max(counts.items(), key=lambda item: (item[1], -abs(item[0]), -item[0]))
+            for counts in self.offsets.values()
+        ]
         shares = [n / counts.total() for (_, n), counts in zip(best, self.offsets.values(), strict=True)]
         return {"position": [offset for offset, _ in best], "position_share": shares}
 
@@ -155,7 +180,7 @@ class Syntactic(HeadScore):
         ]
 
 
-class RareWords(HeadScore):
+class RareWords(TokenScore):
     """Share of the sentences, of those with a token that is not common, in which a head looks at the rarest tokens.
 
     What a head looks at in a sentence is the token with the largest sum of weights over the queries. `rarest`: it is
@@ -166,14 +191,18 @@ class RareWords(HeadScore):
         self.hits: dict[str, Any] = {"rarest": 0, "two_rarest": 0}
         self.sentences = 0
 
-    def add(self, view: View) -> None:
+    def facts(self, view: View) -> dict[str, list]:
         if view.counts is None or view.common is None or view.common.all():
-            return
+            return {name: [None] * len(view.weights) for name in self.hits}
         seen = view.counts[view.weights.sum(1).argmax(-1)]  # [H]
         rarest = np.sort(view.counts)[:2]
-        self.hits["rarest"] += seen <= rarest[0]
-        self.hits["two_rarest"] += seen <= rarest[-1]
-        self.sentences += 1
+        return {"rarest": (seen <= rarest[0]).tolist(), "two_rarest": (seen <= rarest[-1]).tolist()}
+
+    def add_facts(self, facts: dict[str, list]) -> None:
+        if facts["rarest"][0] is not None:
+            for name in self.hits:
+                self.hits[name] = self.hits[name] + np.array(facts[name])
+            self.sentences += 1
 
     def columns(self) -> dict[str, Sequence]:
         return {name: (n / self.sentences).tolist() for name, n in self.hits.items()} if self.sentences else {}

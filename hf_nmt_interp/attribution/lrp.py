@@ -109,28 +109,47 @@ class LRP(AttributionMethod):
             {"encoder": [L, H], "decoder": [L, H], "cross": [L, H]}; rows sum to 1, but for steps at which a layer's
             heads have no relevance: they count as 0, and so do pruned heads.
         """
-        kinds = {kind: self.parts.attentions(kind) for kind in ("encoder", "decoder", "cross")}
-        total = {
-            kind: torch.zeros(len(layers), layers[0].all_heads, dtype=torch.float64, device=self.model.device)
-            for kind, layers in kinds.items()
-        }
+        total: dict[str, Tensor] = {}
         count = 0
         for inputs in batches:
-            batch = make_batch(self.model, **inputs)
-            with evaluating(self.model):
-                for _, walk in (block for blocks in self._walks(batch)[1] for block in blocks):
+            for kind, sums in self.head_relevance_sums(**inputs).items():
+                total[kind] = total.get(kind, 0) + sums.sum(0)
+            count += int(inputs["labels"].ne(-100).sum())
+        if not count:
+            raise InputError("batches: no batch was given; an iterator can be used up only once")
+        return {kind: rows / count for kind, rows in total.items()}
+
+    def head_relevance_sums(
+        self, input_ids: Tensor, labels: Tensor, attention_mask: Tensor | None = None, **more: Tensor
+    ) -> dict[str, Tensor]:
+        """Sum over the steps of each sentence of each head's share of its layer's relevance: {kind: [B, L, H]}.
+
+        Args:
+            input_ids: [B, S].
+            labels: [B, T], -100 is padding.
+            attention_mask: [B, S].
+            more: `decoder_input_ids` [B, T].
+        """
+        batch = make_batch(self.model, input_ids, labels, attention_mask, **more)
+        kinds = {kind: self.parts.attentions(kind) for kind in ("encoder", "decoder", "cross")}
+        total = {
+            kind: torch.zeros(
+                len(labels), len(layers), layers[0].all_heads, dtype=torch.float64, device=self.model.device
+            )
+            for kind, layers in kinds.items()
+        }
+        with evaluating(self.model):
+            for b, blocks in enumerate(self._walks(batch)[1]):
+                for _, walk in blocks:
                     walk.run()
-                    count += walk.K
                     for kind, layers in kinds.items():
-                        for row, attention in zip(total[kind], layers, strict=True):
+                        for row, attention in zip(total[kind][b], layers, strict=True):
                             if attention.heads:
                                 heads = walk.heads[attention.core].double()  # [K, H]
                                 given = heads.sum(-1, keepdim=True)
                                 row[attention.heads] += (heads / given.masked_fill(given == 0, 1)).sum(0)
-        if not count:
-            raise InputError("batches: no batch was given; an iterator can be used up only once")
         self._check_finite(torch.cat([rows.flatten() for rows in total.values()]))
-        return {kind: rows / count for kind, rows in total.items()}
+        return total
 
     def _check_finite(self, values: Tensor) -> None:
         if not torch.isfinite(values).all():

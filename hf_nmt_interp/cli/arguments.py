@@ -9,7 +9,15 @@ from hf_nmt_interp.errors import InputError
 
 MODEL = "demo:en-de"
 FORMATS = ("table", "json", "tsv", "html")
-_SUFFIXES = {"json": "json", "jsonl": "json", "tsv": "tsv", "csv": "csv", "html": "html", "htm": "html"}
+_SUFFIXES = {
+    "json": "json",
+    "jsonl": "json",
+    "tsv": "tsv",
+    "csv": "csv",
+    "html": "html",
+    "htm": "html",
+    "parquet": "parquet",
+}
 
 
 def positive(text: str) -> int:

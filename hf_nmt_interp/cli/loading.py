@@ -1,6 +1,7 @@
 """From `--model` to a model and its tokenizer."""
 
 import argparse
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,11 +49,16 @@ def box() -> list[str]:
 
 def check_lengths(model: Any, tokenizer: Any, sentences: Sequence[str]) -> None:
     """Raise if a sentence has more tokens than the model has positions."""
-    limit = getattr(model.config, "max_position_embeddings", None)
     for number, sentence in enumerate(sentences, 1):
-        size = len(tokenizer(sentence)["input_ids"])
-        if limit is not None and size > limit:
-            raise InputError(f"sentence {number}: {size} tokens are more than the model's {limit} positions; split it")
+        if wrong := too_long(model, tokenizer, sentence):
+            raise InputError(f"sentence {number}: {wrong}")
+
+
+def too_long(model: Any, tokenizer: Any, sentence: str) -> str:
+    """What is wrong with a sentence that has more tokens than the model has positions; else nothing."""
+    limit = getattr(model.config, "max_position_embeddings", None)
+    size = 0 if limit is None else len(tokenizer(sentence)["input_ids"])
+    return f"{size} tokens are more than the model's {limit} positions; split it" if limit and size > limit else ""
 
 
 def _from_box(name: str) -> tuple[Any, Any]:
@@ -109,7 +115,7 @@ def _to(model: Any, device: str) -> Any:
     import torch
 
     if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
     try:
         return model.to(torch.device(device))
     except (RuntimeError, AssertionError) as error:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
+from hf_nmt_interp.cli.corpus import check_processes
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.version import __version__
 
@@ -22,6 +23,7 @@ VERBS = (
     "faithfulness",
     "detached",
     "heads",
+    "merge",
     "calibration",
     "prune",
     "pruning-table",
@@ -63,6 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for library in ("TRANSFORMERS", "HF_HUB"):  # read when the library is imported
         os.environ.setdefault(f"{library}_VERBOSITY", "error")
     try:
+        check_processes(args)
         args.run(args)
         sys.stdout.flush()
     except InputError as error:

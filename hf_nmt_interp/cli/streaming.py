@@ -14,13 +14,19 @@ Line = tuple[str, ...] | InputError  # the same line of all files, or what is wr
 
 
 def read_windows(paths: Sequence[str], size: int, skip: int = 0) -> Iterator[list[Line]]:
-    """Windows of the same lines of several files; `-` is stdin.
+    """Windows of `size` lines of what `read_together` gives."""
+    lines = read_together(paths, skip)
+    while window := list(islice(lines, size)):
+        yield window
+
+
+def read_together(paths: Sequence[str], skip: int = 0) -> Iterator[Line]:
+    """The same lines of several files; `-` is stdin.
 
     A line that cannot be read is given as an error, and so are the lines that shorter files do not have.
 
     Args:
         paths: the files.
-        size: lines of a window.
         skip: lines at the beginning to pass over.
     """
     with ExitStack() as stack:
@@ -30,9 +36,8 @@ def read_windows(paths: Sequence[str], size: int, skip: int = 0) -> Iterator[lis
             raise InputError(f"--resume: the output has {skip} lines, {paths[0]} only {skipped[0]}; is it another's?")
         names = ["stdin" if path == "-" else path for path in paths]
         columns = [try_lines(file, name, skip + 1) for file, name in zip(files, names, strict=True)]
-        lines = (_line(parts, names, number) for number, parts in enumerate(zip_longest(*columns), skip + 1))
-        while window := list(islice(lines, size)):
-            yield window
+        for number, parts in enumerate(zip_longest(*columns), skip + 1):
+            yield _line(parts, names, number)
 
 
 def _line(parts: Sequence[str | InputError | None], names: Sequence[str], number: int) -> Line:
@@ -49,12 +54,23 @@ class MissingLine(InputError):
     """A file has fewer lines than another."""
 
 
-def complete_lines(paths: Sequence[str]) -> int:
-    """How many lines all files have, ended by a line break; what goes beyond is cut off."""
+def complete_lines(paths: Sequence[str], window: int, source: str) -> int:
+    """How many lines of whole windows all files have, ended by a line break; what goes beyond is cut off.
+
+    Windows that begin where they would have begun make a run that goes on the same as one that was not cut off.
+
+    Args:
+        paths: files of the output.
+        window: lines that are worked on together.
+        source: file of the input; an output with more lines is refused.
+    """
     existing = [path for path in paths if os.path.exists(path)]
     if len(existing) < len(paths):
         return 0
     count = min(_count(path) for path in paths)
+    if os.path.isfile(source) and count > (there := _count(source) + 1):  # its last line may have no line break
+        raise InputError(f"--resume: the output has {count} lines, {source} at most {there}; is it another's?")
+    count = count // window * window
     for path in paths:
         with open(path, "rb+") as file:
             size = sum(len(line) for line in islice(file, count))

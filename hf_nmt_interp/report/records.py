@@ -14,12 +14,6 @@ def record(result: AttributionResult, digits: int = 7) -> dict[str, Any]:
     `source_tokens` and `target_tokens` are what rows and columns of the arrays stand for: subwords, or words and
     special tokens after `to_words()`.
     """
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, np.ndarray | list):
-            return [plain(part) for part in value]
-        return None if value is None or not np.isfinite(value) else float(f"{value:.{digits}g}")
-
     found: dict[str, Any] = {"method": result.method, "settings": result.settings, "level": result.level}
     for name, side in (("source", result.source_side), ("target", result.target_side)):
         found |= {
@@ -29,7 +23,33 @@ def record(result: AttributionResult, digits: int = 7) -> dict[str, Any]:
             f"{name}_special": side.special,
         }
     arrays = ("source", "prefix", "start", "source_contribution", "log_probs", "conservation_gap")
-    return found | {name: plain(getattr(result, name)) for name in arrays}
+    return found | {name: plain(getattr(result, name), digits) for name in arrays}
+
+
+def plain(values: Any, digits: int = 7) -> Any:
+    """Numbers as Python has them, in lists like the array's: so many significant digits, None where not finite.
+
+    >>> plain(np.array([[1 / 3, np.nan]]), 3)
+    [[0.333, None]]
+    """
+    if values is None:
+        return None
+    array = np.asarray(values, dtype=np.float64)
+    finite = np.isfinite(array)
+    size = np.where(finite & (array != 0), np.abs(array), 1)
+    places = np.clip(digits - 1 - np.floor(np.log10(size)).astype(int), -300, 300)
+    up = 10.0 ** np.abs(places)
+    # a whole number divided by a power of ten is the double nearest to the decimal: it prints as short as that
+    rounded = np.where(places >= 0, np.rint(array * up) / up, np.rint(array / up) * up)
+    exact = np.abs(places) <= 22  # above, powers of ten are not exact
+    if not exact.all():
+        slow = [float(f"{value:.{digits}g}") for value in array[finite & ~exact]]
+        rounded[finite & ~exact] = slow
+    if finite.all():
+        return rounded.tolist()
+    listed = rounded.astype(object)
+    listed[~finite] = None
+    return listed.tolist()
 
 
 def scores(result: AttributionResult) -> Iterator[dict[str, Any]]:

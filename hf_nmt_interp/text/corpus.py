@@ -4,7 +4,8 @@ Nothing is read ahead, so corpora of any size fit; what is wrong with a file is 
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,6 +13,8 @@ from typing import Any, BinaryIO
 from hf_nmt_interp.errors import InputError
 
 Pair = tuple[str, str]
+Texts = tuple[str, ...]
+_NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # NUL and lone surrogates
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
@@ -110,15 +113,55 @@ def read_dataset(
         streaming: whether to read it over the network while iterating instead of downloading it first.
     """
     name = str(dataset) if isinstance(dataset, str | Path) else "dataset"
-    rows = _load(name, config, split, streaming) if isinstance(dataset, str | Path) else dataset
+    rows = load_rows(name, config, split, streaming) if isinstance(dataset, str | Path) else dataset
     for number, row in enumerate(rows, 1):
         yield _pair(row, source, target, f"{name}, row {number}")
 
 
-def _load(name: str, config: str | None, split: str, streaming: bool) -> Iterable[Mapping[str, Any]]:
+def try_dataset(name: str, fields: Sequence[str], *, config: str | None, split: str) -> Iterator[Texts | InputError]:
+    """Texts of a `datasets` set that is read while iterating; for a row without them, the error.
+
+    Args:
+        name: as of `read_dataset`, or a .jsonl, .parquet or .csv file.
+        fields: columns of the texts, or keys in the column `translation`; the first row must have them.
+        config: name of the configuration to load.
+        split: which split.
+    """
+    rows: Iterable[Any] = (
+        _try_json(name) if name.endswith(".jsonl") else load_rows(name, config, split, streaming=True)
+    )
+    for number, row in enumerate(rows, 1):
+        try:
+            if isinstance(row, InputError):
+                raise row
+            yield _texts(row, fields, f"{name}, row {number}")
+        except InputError as error:
+            if number == 1 and isinstance(error, MissingField):
+                raise
+            yield error
+
+
+def _try_json(path: str) -> Iterator[Any]:
+    """The value of each line, line by line: a broken one is an error and harms no other."""
+    with open_lines(path) as file:
+        for number, line in enumerate(try_lines(file, path), 1):
+            try:
+                yield line if isinstance(line, InputError) else json.loads(line)
+            except (ValueError, RecursionError) as error:
+                yield InputError(f"{path}, line {number}: not JSON ({error})")
+
+
+class MissingField(InputError):
+    """A row has no field of that name."""
+
+
+def load_rows(name: str, config: str | None, split: str, streaming: bool) -> Iterable[Mapping[str, Any]]:
+    """Rows of a `datasets` set; what `name` may be is told by `read_dataset` and `try_dataset`."""
     import datasets  # heavy
 
     try:
+        if (kind := Path(name).suffix[1:]) in ("parquet", "csv") and Path(name).is_file():
+            return datasets.load_dataset(kind, data_files=name, split=split, streaming=streaming)
         if (Path(name) / "dataset_dict.json").exists():
             return datasets.load_from_disk(name)[split]
         if (Path(name) / "state.json").exists():
@@ -133,12 +176,20 @@ def _load(name: str, config: str | None, split: str, streaming: bool) -> Iterabl
 
 def _pair(row: Any, source: str, target: str, where: str) -> Pair:
     """The two sentences of a row."""
+    first, second = _texts(row, (source, target), where)
+    return first, second
+
+
+def _texts(row: Any, fields: Sequence[str], where: str) -> Texts:
+    """The texts of a row in these fields."""
     if not isinstance(row, Mapping):
         raise InputError(f"{where}: {str(row)[:80]!r} has no fields")
-    fields = row["translation"] if isinstance(row.get("translation"), Mapping) else row
-    if missing := [field for field in (source, target) if field not in fields]:
-        raise InputError(f"{where}: no field {missing[0]!r}; it has {', '.join(map(repr, fields))}")
-    for field in (source, target):
-        if not isinstance(fields[field], str):
-            raise InputError(f"{where}: field {field!r} is {fields[field]!r}, not a string")
-    return fields[source], fields[target]
+    found = row["translation"] if isinstance(row.get("translation"), Mapping) else row
+    if missing := [field for field in fields if field not in found]:
+        raise MissingField(f"{where}: no field {missing[0]!r}; it has {', '.join(map(repr, found))}")
+    for field in fields:
+        if not isinstance(found[field], str):
+            raise InputError(f"{where}: field {field!r} is {found[field]!r}, not a string")
+        if wrong := _NOT_TEXT.search(found[field]):
+            raise InputError(f"{where}: field {field!r} has {wrong[0]!r}, which is no character of a text")
+    return tuple(found[field] for field in fields)

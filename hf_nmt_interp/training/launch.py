@@ -11,28 +11,40 @@ def without_gpu_but_distributed() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1 and not torch.accelerator.is_available()
 
 
-def start_missing_processes() -> None:
-    """Make `accelerate launch --num_processes N script` run N processes on a machine without a GPU.
+def start_missing_processes(module: str | None = None) -> None:
+    """Make `accelerate launch --num_processes N script` run N processes on machines without a GPU.
 
-    There accelerate starts only one (without `--multi_gpu` or MPI) and says nothing. Call this first in a script: it
-    replaces the lone process by N of `torchrun`; everywhere else it does nothing.
+    There accelerate starts only one a machine (without `--multi_gpu` or MPI) and says nothing. Call this first in a
+    script: it replaces the lone process by its share of N of `torchrun`; everywhere else it does nothing.
+
+    Args:
+        module: what `-m` named; None for a script.
     """
     alone = "MASTER_PORT" in os.environ and "ACCELERATE_MIXED_PRECISION" in os.environ and "RANK" not in os.environ
     if not alone:  # accelerate sets the first two for more than one process, every real launcher the third
         return
     import torch
 
-    processes = _asked_for()
+    processes, machines, machine = _asked_for()
     if processes < 2 or torch.accelerator.is_available():
         return
-    print(f"accelerate started one process on this machine without a GPU; starting {processes}", file=sys.stderr)
-    launcher = ["torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
+    here = processes // machines
+    print(f"accelerate started one process on this machine without a GPU; starting {here}", file=sys.stderr)
+    nodes = ["--standalone"]
+    if machines > 1:  # accelerate's own arguments, which it leaves in the environment
+        nodes = [f"--nnodes={machines}", f"--node_rank={machine}"]
+        nodes += [f"--master_addr={os.environ['MASTER_ADDR']}", f"--master_port={os.environ['MASTER_PORT']}"]
+    launcher = ["torch.distributed.run", *nodes, "--nproc_per_node", str(here)]
+    program = sys.argv if module is None else ["--module", module, *sys.argv[1:]]
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, "-m", *launcher, *sys.argv])
+    os.execv(sys.executable, [sys.executable, "-m", *launcher, *program])
 
 
-def _asked_for() -> int:
-    """`--num_processes` of the `accelerate launch` that started this process; 1 if that cannot be told."""
+def _asked_for() -> tuple[int, int, int]:
+    """Processes, machines and the number of this machine, of the `accelerate launch` that started this process.
+
+    One of each if that cannot be told.
+    """
     import psutil
     from accelerate.commands.launch import launch_command_parser
 
@@ -40,6 +52,6 @@ def _asked_for() -> int:
     command = parent.cmdline() if parent else []
     launch = [i for i, part in enumerate(command) if part.endswith(("launch", "launch.py"))]  # also accelerate-launch
     if not launch:
-        return 1
+        return 1, 1, 0
     arguments, _ = launch_command_parser().parse_known_args(command[launch[0] + 1 :])
-    return arguments.num_processes or 1
+    return arguments.num_processes or 1, arguments.num_machines or 1, arguments.machine_rank or 0

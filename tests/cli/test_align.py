@@ -139,7 +139,7 @@ def test_resume_goes_on_after_complete_lines(align, files, tmp_path, kept, monke
     monkeypatch.setattr(verb._Aligner, "align", lambda self, window: seen.extend(window) or before(self, window))
     assert align(*free, "--output", part, "--resume") == (0, "", "")
     assert (part.read_bytes(), hyp.read_bytes()) == (lines, texts)
-    assert len(seen) == len(ENGLISH) - kept
+    assert len(seen) == len(ENGLISH) - kept // 8 * 8  # windows begin where they began
 
 
 def test_resume_without_an_output_begins_it_and_refuses_a_longer_one(align, files, tmp_path) -> None:

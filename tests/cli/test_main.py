@@ -53,6 +53,15 @@ def here(tmp_path, monkeypatch, gated_folder, calibrated_folder):
     files["runs/l0/gates.csv"] = "step,kind,layer,head,log_alpha,open\n0,encoder,0,0,3.0,0.97\n"
     files["heads.json"] = json.dumps({"rows": []})
     files |= {"gold.txt": "0-0 1p1\n0-0\n", "gold1.txt": "1-1 2p2\n1-1\n", "links.txt": "0-0\n0-0 1-1\n"}
+    for verb, folder, row in (
+        ("align", "links", {"links": [[0, 0]]}),
+        ("attribute", "attention", {"start": [0.5]}),
+        ("contributions", "shares", {"source_tokens": 12, "target_tokens": 12, "source_contribution": [1.0]}),
+    ):
+        files[f"runs/{folder}/run.json"] = json.dumps({"verb": verb, "shard_format": "jsonl"})
+        files[f"runs/{folder}/total.json"] = json.dumps({"lines": 1, "shards": 1})
+        files[f"runs/{folder}/shards/000000.jsonl"] = json.dumps({"line": 1} | row) + "\n"
+        (tmp_path / "runs" / folder / "shards").mkdir(parents=True)
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -66,7 +75,7 @@ def test_examples_of_the_help_run(example: str, run, model_folder, here) -> None
     assert program == "hf-nmt-interp"
     if "--model" in rest:
         rest = [str(model_folder) if word.startswith("demo:") else word for word in rest]
-    elif verb not in ("env", "aer", "pruning-table"):
+    elif verb not in ("env", "aer", "merge", "pruning-table"):
         rest += ["--model", str(model_folder)]
     code, out, err = run(verb, *rest)
     assert (code, err) == (0, "")

@@ -23,7 +23,7 @@ def lone(monkeypatch):
 
     monkeypatch.setattr(os, "execv", execv)
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
-    monkeypatch.setattr(launch, "_asked_for", lambda: 3)
+    monkeypatch.setattr(launch, "_asked_for", lambda: (3, 1, 0))
     monkeypatch.setattr(sys, "argv", ["script.py", "--a", "b c"])
     monkeypatch.setenv("MASTER_PORT", "29500")
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
@@ -39,12 +39,22 @@ def test_a_lone_process_is_replaced_by_as_many_as_were_asked_for(lone, capsys):
     assert "starting 3" in capsys.readouterr().err
 
 
+def test_a_module_on_several_machines_gets_its_share(lone, monkeypatch):
+    monkeypatch.setattr(launch, "_asked_for", lambda: (6, 2, 1))
+    monkeypatch.setenv("MASTER_ADDR", "10.0.0.1")
+    with pytest.raises(Replaced) as replaced:
+        launch.start_missing_processes("package")
+    (command,) = replaced.value.args
+    assert command[3:7] == ["--nnodes=2", "--node_rank=1", "--master_addr=10.0.0.1", "--master_port=29500"]
+    assert command[-6:] == ["--nproc_per_node", "3", "--module", "package", "--a", "b c"]
+
+
 @pytest.mark.parametrize("why", ["gpu", "one", "launched", "plain"])
 def test_nothing_happens_elsewhere(lone, monkeypatch, why):
     if why == "gpu":
         monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     elif why == "one":
-        monkeypatch.setattr(launch, "_asked_for", lambda: 1)
+        monkeypatch.setattr(launch, "_asked_for", lambda: (1, 1, 0))
     elif why == "launched":
         monkeypatch.setenv("RANK", "0")
     else:
@@ -69,7 +79,7 @@ def test_number_of_processes_is_read_from_the_launcher(monkeypatch, words, numbe
             return ["python", *words]
 
     monkeypatch.setattr("psutil.Process.parent", lambda self: Parent())
-    assert launch._asked_for() == number
+    assert launch._asked_for() == (number, 1, 0)
 
 
 def test_importing_it_does_not_import_torch():

@@ -4,12 +4,14 @@ Files have one sentence a line, UTF-8; words are what stands between spaces, cou
 is led through the given translations; with one it translates (--translations keeps what it wrote). Each line gives
 one line of links `source-target`, whatever it is: an empty line for a line without words, and for one that cannot be
 aligned, with a message on stderr. Memory does not grow with the files; a run that was cut off goes on with --resume.
+With --shards the work can be split over processes; merge joins the shards.
 
 Examples:
   hf-nmt-interp align --method shifted_attention train.en train.de --output train.links
   hf-nmt-interp align --method attention --set layer=0 --translations hypotheses.de train.en
   hf-nmt-interp align --method attention --format json train.en train.de
   hf-nmt-interp align --method attention --extraction mutual train.en train.de
+  hf-nmt-interp align --method attention train.en train.de --shards runs/aligned
 """
 
 import argparse
@@ -23,6 +25,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from hf_nmt_interp.cli.arguments import add_decoding, add_model, generate_options
+from hf_nmt_interp.cli.corpus import Job, add_corpus, refuse, run_corpus, try_rows
 from hf_nmt_interp.cli.streaming import Line, MissingLine, append_to, complete_lines, read_windows
 from hf_nmt_interp.cli.verbs.attribute import parse_settings
 from hf_nmt_interp.errors import InputError
@@ -35,7 +38,7 @@ _WORD = re.compile(r"[^ \t\r\v\f]+")  # other spaces, like U+00A0, may be part o
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Files, method, models, decoding and output."""
-    parser.add_argument("source", metavar="SOURCE", help="file of sentences, - for stdin")
+    parser.add_argument("source", metavar="SOURCE", nargs="?", help="file of sentences, - for stdin")
     parser.add_argument(
         "target", metavar="TARGET", nargs="?", help="file of their translations (default: the model's)"
     )
@@ -60,12 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_decoding(parser, batch_size=32)
     group = parser.add_argument_group("output")
-    group.add_argument(
-        "--format", choices=("pharaoh", "json"), default="pharaoh", help="json: words and links (default: %(default)s)"
-    )
+    group.add_argument("--format", choices=("pharaoh", "json"), help="json: words and links (default: pharaoh)")
     group.add_argument("--output", metavar="FILE", help="default: stdout")
     group.add_argument("--translations", metavar="FILE", help="without TARGET: where the translations go")
     group.add_argument("--resume", action="store_true", help="go on after the lines that --output has already")
+    add_corpus(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -75,12 +77,19 @@ def run(args: argparse.Namespace) -> None:
     for flag in ("symmetrize", "joint"):
         if getattr(args, flag) and not args.reverse_model:
             raise InputError(f"--{flag}: needs the other direction; give --reverse-model")
+    if args.shards:
+        refuse(args, "output", "format", "translations")
+        run_corpus(args, (args.source, args.target), lambda: _Job(args))
+        return
+    if not args.source:
+        raise InputError("SOURCE: no file; give the sentences, and their translations if there are any")
     if args.resume and not args.output:
         raise InputError("--resume: needs --output")
     outputs = [path for path in (args.output, args.translations) if path]
-    done = complete_lines(outputs) if args.resume else 0
+    size = 8 * args.batch_size
+    done = complete_lines(outputs, size, args.source) if args.resume else 0
     paths = [path for path in (args.source, args.target) if path]
-    windows = read_windows(paths, 8 * args.batch_size, done)
+    windows = read_windows(paths, size, done)
     first = next(windows, [])  # a file that is not there is noticed before the model loads
     aligner, missing = _Aligner(args), None
     with ExitStack() as stack:
@@ -92,6 +101,8 @@ def run(args: argparse.Namespace) -> None:
                     missing = missing or found  # said once, at the end
                 elif isinstance(found, InputError):
                     where = "" if line is found else f"{args.source}, line {number}: "
+                    if args.strict:
+                        raise InputError(f"{where}{found} (--strict)")
                     print(f"hf-nmt-interp align: {where}{found}; wrote an empty line", file=sys.stderr)
                 links.write(_format(found, args.format).encode() + b"\n")
                 if texts:
@@ -106,11 +117,11 @@ def run(args: argparse.Namespace) -> None:
         raise InputError(f"{missing}; wrote empty lines for the rest")
 
 
-def _format(found: "WordAlignment | InputError", kind: str) -> str:
+def _format(found: "WordAlignment | InputError", kind: str | None) -> str:
     from hf_nmt_interp.text.pharaoh import format_links
 
     links = set() if isinstance(found, InputError) else found.links
-    if kind == "pharaoh":
+    if kind != "json":
         return format_links(links)
     words = ([], []) if isinstance(found, InputError) else (found.source_words, found.target_words)
     return json.dumps({"source": words[0], "target": words[1], "links": sorted(links)}, ensure_ascii=False)
@@ -138,23 +149,16 @@ class _Aligner:
         self.backward = load(args.reverse_model, args.device, *codes[::-1]) if args.reverse_model else None
         for translator in (self.forward, self.backward) if self.backward else (self.forward,):
             align_words(*translator, [], [], **self.settings)  # likewise wrong settings
-            if args.target or self.backward:
+            if args.target or self.backward or (args.dataset and len(args.fields) > 1):
                 encode_target(translator[1], "x")  # and missing languages
 
     def align(self, lines: list[Line]) -> "Iterator[WordAlignment | InputError]":
         """The alignment of each line, or what is wrong with it."""
-        readable = iter(self._try([line for line in lines if not isinstance(line, InputError)]))
+        readable = iter(try_rows(self.pairs, [line for line in lines if not isinstance(line, InputError)]))
         return (line if isinstance(line, InputError) else next(readable) for line in lines)
 
-    def _try(self, lines: list[tuple[str, ...]]) -> "list[WordAlignment | InputError]":
-        """All lines at once; if one is refused, halves of them, down to that line."""
-        try:
-            return [*self._pairs(lines)]
-        except InputError as error:
-            half = len(lines) // 2
-            return [*self._try(lines[:half]), *self._try(lines[half:])] if half else [error]
-
-    def _pairs(self, lines: list[tuple[str, ...]]) -> "list[WordAlignment]":
+    def pairs(self, lines: list[tuple[str, ...]]) -> "list[WordAlignment]":
+        """Alignments of lines; raises if one is refused."""
         from hf_nmt_interp.analysis.alignment import align_words, extract_links, joint_scores
         from hf_nmt_interp.analysis.symmetrization import flip, symmetrize
 
@@ -176,3 +180,32 @@ class _Aligner:
             replace(a, links=symmetrize(forward, flip(backward), self.heuristic))
             for a, (forward, backward) in zip(found, links, strict=True)
         ]
+
+
+class _Job(Job):
+    """Alignments as rows."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.aligner = _Aligner(args)
+
+    def rows(self, lines: list[tuple[str, ...]]) -> list[dict[str, Any]]:
+        """Words, the target's text, and links."""
+        return [
+            {
+                "source": a.source_words,
+                "target": a.target_words,
+                "target_text": a.target_text,
+                "links": [list(link) for link in sorted(a.links)],
+            }
+            for a in self.aligner.pairs(lines)
+        ]
+
+    @property
+    def schema(self) -> Any:
+        """Columns of the rows."""
+        import pyarrow as pa
+
+        words, links = pa.list_(pa.string()), pa.list_(pa.list_(pa.int64()))
+        return pa.schema(
+            {"line": pa.int64(), "source": words, "target": words, "target_text": pa.string(), "links": links}
+        )

@@ -6,7 +6,7 @@ table  one line a target word: share of the source, the source word it comes fro
 json   one object a line: tokens, words, the arrays source, prefix, start, source_contribution, log_probs
 tsv    one line a score: sentence, step, target, side (source, prefix or start), position, token, score
 html   a self-contained page with heat maps
-Indices count from 0.
+Indices count from 0. With --shards whole corpora are explained; merge joins their shards.
 
 --method and --model may be repeated: all methods of a model explain the same translation, and a page shows them on one
 card, to be switched or one below the other. json and tsv then tell model and method of each line.
@@ -18,6 +18,7 @@ Examples:
   hf-nmt-interp attribute --method lrp --method attention:layer=0,head=1 --output methods.html "I like tea."
   hf-nmt-interp attribute --model demo:en-de --model mine=demo:en-de --output models.html "I like tea."
   hf-nmt-interp attribute --method attention --set layer=1 --set head=0 --format tsv "I like tea."
+  hf-nmt-interp attribute --method attention --input train.en --target-file train.de --shards runs/explained
   hf-nmt-interp attribute --list-methods
 """
 
@@ -36,6 +37,7 @@ from hf_nmt_interp.cli.arguments import (
     read_file,
     read_sentences,
 )
+from hf_nmt_interp.cli.corpus import add_corpus, refuse, run_corpus
 from hf_nmt_interp.cli.output import in_chunks, open_output, write_json, write_tsv
 from hf_nmt_interp.errors import InputError
 
@@ -58,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     level.add_argument("--words", dest="level", action="store_const", const="word", help="scores of words (default)")
     level.add_argument("--tokens", dest="level", action="store_const", const="token", help="scores of subwords")
     parser.set_defaults(level="word")
+    add_corpus(parser)
 
 
 def add_targets(parser: argparse.ArgumentParser) -> None:
@@ -85,6 +88,12 @@ def run(args: argparse.Namespace) -> None:
     """Explain and write."""
     if args.list_methods:
         list_methods()
+        return
+    if args.shards:
+        from hf_nmt_interp.cli.jobs import Explain
+
+        refuse(args, "target", "output", "format")
+        run_corpus(args, (args.input, args.target_file), lambda: Explain(args))
         return
     kind = chosen_format(args)
     methods, models = asked_methods(args), labelled(args.model or [MODEL], "--model")

@@ -13,6 +13,8 @@ one source and one target length (the most frequent ones if not given). It needs
 accuracy             share of the reference's tokens that are the model's first choice
 kl_to_final          distance of the tokens' influences from those of the model named by --final
 
+With --shards the statistics of each sentence of a corpus are written; merge gives their means.
+
 Examples:
   hf-nmt-interp contributions "I like tea." "She has a red car." "We are at home."
   hf-nmt-interp contributions --statistic source_contribution --format tsv "I like tea." "We are at home."
@@ -22,7 +24,7 @@ Examples:
 import argparse
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hf_nmt_interp.cli.arguments import (
     add_translating,
@@ -32,9 +34,13 @@ from hf_nmt_interp.cli.arguments import (
     read_file,
     read_sentences,
 )
+from hf_nmt_interp.cli.corpus import add_corpus, refuse, run_corpus
 from hf_nmt_interp.cli.output import Row, show_progress, write_rows
 from hf_nmt_interp.cli.verbs.attribute import add_method, add_targets, explained, parse_settings
 from hf_nmt_interp.errors import InputError
+
+if TYPE_CHECKING:
+    from hf_nmt_interp.analysis.contributions import Curve
 
 PREFIXES = ("reference", "model", "random")
 
@@ -56,10 +62,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--figure", metavar="FILE", help="draw the curves to .svg, .pdf or .png, numbers in .csv beside"
     )
     add_translating(parser)
+    add_corpus(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Explain, average and write."""
+    if args.shards:
+        from hf_nmt_interp.analysis.contributions import STATISTICS
+        from hf_nmt_interp.cli.jobs import Contribute
+
+        refuse(args, "target", "output", "format", "source_tokens", "target_tokens")  # the last two: of merge
+        refuse(args, "prefix", "compare", "checkpoints", "figure")
+        _check_statistic(args.statistic, STATISTICS)
+        run_corpus(args, (args.input, args.target_file), lambda: Contribute(args))
+        return
     if args.prefix or args.compare or args.checkpoints or args.figure:
         run_study(args)
         return
@@ -77,16 +93,20 @@ def run(args: argparse.Namespace) -> None:
             results = [r for r in results if len(getattr(r, side)) == number]
             if not results:
                 raise InputError(f"{argument}: no sentence has {number}; there are {', '.join(map(str, lengths))}")
-    rows: list[Row] = [
+    curves = contribution_curves(results)
+    write_rows(curve_rows({n: c for n, c in curves.items() if args.statistic in (None, n)}), args, "Contributions")
+
+
+def curve_rows(curves: "dict[str, Curve]") -> list[Row]:
+    """A row for each statistic and position."""
+    return [
         {"statistic": name, "position": position, "mean": mean, "low": low, "high": high, "sentences": count}
-        for name, curve in contribution_curves(results).items()
-        if args.statistic in (None, name)
+        for name, curve in curves.items()
         for position, (mean, low, high, count) in enumerate(
             zip(*(_rounded(a) for a in (curve.mean, curve.low, curve.high)), curve.count.tolist(), strict=True)
         )
         if count
     ]
-    write_rows(rows, args, "Contributions")
 
 
 def run_study(args: argparse.Namespace) -> None:

@@ -8,7 +8,8 @@ rare           in how many sentences it looks at one of the two rarest tokens; a
 
 Sentences come as arguments or by --input; without them the text of the trees is taken. Syntactic scores need trees
 of the source language (--trees), gold or from any parser. table has a line for each head, in each layer the most
-relevant first; csv and json have all scores; --figure draws them, coloured by role.
+relevant first; csv and json have all scores; --figure draws them, coloured by role. With --shards facts about each
+sentence of a corpus are written, and merge gives the report; rare words need --corpus then.
 
 Examples:
   hf-nmt-interp heads "The cat is sleeping on the sofa." "Where is the station?"
@@ -28,7 +29,9 @@ from hf_nmt_interp.cli.arguments import (
     read_file,
     read_sentences,
 )
+from hf_nmt_interp.cli.corpus import add_corpus, refuse, run_corpus
 from hf_nmt_interp.cli.output import open_output
+from hf_nmt_interp.errors import InputError
 
 KINDS = ("encoder", "decoder", "cross")
 
@@ -58,10 +61,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--figure", metavar="FILE", help="draw the heads to .svg, .pdf or .png, numbers in .csv beside"
     )
     parser.add_argument("--kind", choices=KINDS, default="encoder", help="attention that is drawn (default: encoder)")
+    add_corpus(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Look at the heads and write."""
+    if args.shards:
+        from hf_nmt_interp.cli.jobs import Heads
+
+        refuse(args, "trees", "output", "format", "figure")
+        if args.relevance_sentences:
+            raise InputError("--relevance-sentences: with --shards 0, for none, or left out, for all")
+        run_corpus(args, (args.input, args.target_file), lambda: Heads(args))
+        return
     from hf_nmt_interp.text.conllu import read_conllu
     from hf_nmt_interp.text.corpus import read_pairs
 

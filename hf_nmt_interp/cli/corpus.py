@@ -1,0 +1,223 @@
+"""Corpora of any size: read as a stream, worked on in windows, written to shards, split over processes.
+
+Shard k holds the results of lines [k n, (k + 1) n) and is the work of process k mod the number of processes. What is
+in it depends on its lines alone: windows and batches begin anew with each shard. So a run that was killed, or that was
+split over other processes, ends with the same files.
+"""
+
+import argparse
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any
+
+from hf_nmt_interp.cli.arguments import positive
+from hf_nmt_interp.cli.shards import FORMATS, Row, ShardFolder
+from hf_nmt_interp.cli.streaming import Line, MissingLine, read_together
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.version import __version__
+
+Texts = tuple[str, ...]
+_BATCHES = 16  # of a window
+_CHARACTERS = 256  # of a line, on average: a batch of longer lines has fewer of them
+_SHOWN = 5  # refused lines that are told on stderr
+# arguments that do not change what is written, or that have a place of their own
+_ASIDE = ("device", "formats", "resume", "run", "shards", "strict", "traceback")
+
+
+class Job(ABC):
+    """What a verb does with the lines of a corpus."""
+
+    schema: Any  # of its rows, as pyarrow has them
+
+    @abstractmethod
+    def rows(self, lines: list[Texts]) -> list[Row]:
+        """A row for each line, without its number; raises InputError if a line is refused."""
+
+
+def add_corpus(parser: argparse.ArgumentParser) -> None:
+    """`--shards` and what belongs to it."""
+    group = parser.add_argument_group(
+        "corpora", "Lines are read as a stream, a row is written for each, and the same command again goes on after a "
+        "run was cut off. `accelerate launch -m hf_nmt_interp ...` splits the work; `hf-nmt-interp merge` joins it."
+    )  # fmt: skip
+    group.add_argument("--shards", metavar="FOLDER", help="write results there, in shards")
+    group.add_argument("--shard-size", type=positive, default=1000, metavar="N", help="lines (default: %(default)s)")
+    group.add_argument("--shard-format", choices=FORMATS, default=FORMATS[0], help="default: %(default)s")
+    group.add_argument(
+        "--dataset", metavar="NAME", help="instead of text files: a set of `datasets`, on the Hub, a folder, or a file"
+    )
+    group.add_argument("--config", metavar="NAME", help="of --dataset")
+    group.add_argument("--split", metavar="NAME", default="train", help="of --dataset (default: %(default)s)")
+    group.add_argument(
+        "--fields", nargs="+", default=["source"], metavar="NAME",
+        help="of --dataset: source, and target if translations are given (default: source)",
+    )  # fmt: skip
+    group.add_argument("--strict", action="store_true", help="stop at the first line that is refused")
+
+
+def refuse(args: argparse.Namespace, *names: str) -> None:
+    """Raise if an argument was given that has no place in a corpus run."""
+    for name in names:
+        if getattr(args, name) is not None:
+            raise InputError(f"--{name.replace('_', '-')}: not with --shards; merge writes what its rows give")
+
+
+def check_processes(args: argparse.Namespace) -> None:
+    """Raise if several processes were started for what cannot be split, or if an argument needs `--shards`."""
+    _, processes = place()
+    shards = getattr(args, "shards", None)
+    if processes > 1 and not shards:
+        raise InputError(f"WORLD_SIZE: {processes} processes cannot share this; only verbs with --shards are split")
+    if getattr(args, "dataset", None) and not shards:
+        raise InputError("--dataset: needs --shards, where the results go")
+
+
+def place() -> tuple[int, int]:
+    """Number of this process and how many there are, as launchers tell it (RANK, WORLD_SIZE)."""
+    found = []
+    for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")):
+        text = os.environ.get(name, default)
+        if not text.isascii() or not text.isdigit():
+            raise InputError(f"{name}: {text!r} is not a whole number; launchers set it")
+        found.append(int(text))
+    rank, processes = found
+    if rank >= processes:
+        raise InputError(f"RANK: {rank} is not below WORLD_SIZE, {processes}; launchers set both")
+    return rank, processes
+
+
+def read_corpus(args: argparse.Namespace, paths: Sequence[str | None]) -> Iterator[Line]:
+    """Lines of the text files, or of `--dataset`; the first ones are read at once, so that errors come early."""
+    files = [path for path in paths if path]
+    if getattr(args, "sentences", None):
+        raise InputError("--shards: reads a corpus; give --input FILE or --dataset NAME instead of sentences")
+    if bool(files) == bool(args.dataset) or not (paths[0] or args.dataset):
+        raise InputError("--shards: needs text files or --dataset, one of both")
+    if args.dataset:
+        from hf_nmt_interp.text.corpus import try_dataset
+
+        if len(args.fields) > 2:
+            raise InputError(
+                f"--fields: {' '.join(args.fields)} are {len(args.fields)}; give the source's, the target's"
+            )
+        lines: Iterator[Line] = try_dataset(args.dataset, args.fields, config=args.config, split=args.split)
+    else:
+        if "-" in files and place()[1] > 1:
+            raise InputError("-: several processes cannot share stdin; give a file")
+        lines = read_together(files)
+    lines = islice(lines, getattr(args, "limit", None))
+    return chain(list(islice(lines, 1)), lines)
+
+
+def run_corpus(args: argparse.Namespace, paths: Sequence[str | None], make_job: Callable[[], Job]) -> None:
+    """Do a verb's job for a corpus.
+
+    Args:
+        args: of `add_corpus`, and all others, which are noted in the folder.
+        paths: text files: the source, and the target or None.
+        make_job: loads the model; called if there is something to do.
+    """
+    lines, (rank, processes) = read_corpus(args, paths), place()
+    folder = ShardFolder(args.shards)
+    folder.begin(_about(args, paths))
+    job: Job | None = None
+    total, number, missing = 0, 0, None
+    report = _Reporter(args, rank)
+    while window := list(islice(lines, args.shard_size)):
+        missing = missing or next((line for line in window if isinstance(line, MissingLine)), None)
+        if number % processes == rank and not folder.path(number).exists():
+            job = job or make_job()
+            with folder.shard(number, job.schema) as (writer, refused):
+                for start in range(0, len(window), size := _BATCHES * args.batch_size):
+                    found = work(job, window[start : start + size], args.batch_size)
+                    first = total + start + 1
+                    errors = [(n, e) for n, e in enumerate(found, first) if isinstance(e, InputError)]
+                    for n, error in errors:
+                        report.refused(n, error)
+                    refused += [{"line": n, "reason": str(error)} for n, error in errors]
+                    writer.write([{"line": n} | ({} if isinstance(row, InputError) else row)
+                                  for n, row in enumerate(found, first)])  # fmt: skip
+        total, number = total + len(window), number + 1
+        report.progress(total)
+    folder.finish(total, number)
+    report.end(folder, total, number)
+    if missing:
+        raise InputError(f"{missing}; the rows of the rest are empty")
+
+
+def work(job: Job, lines: list[Line], batch_size: int) -> list[Row | InputError]:
+    """A row for each line of a window, or what is wrong with it; batches are of similar length.
+
+    Args:
+        job: what to do.
+        lines: of the window.
+        batch_size: most lines of a batch; of long lines it takes fewer.
+    """
+    found: list[Row | InputError | None] = [line if isinstance(line, InputError) else None for line in lines]
+    texts = {n: line for n, line in enumerate(lines) if not isinstance(line, InputError)}
+    for batch in batches(texts, batch_size):
+        for n, row in zip(batch, try_rows(job.rows, [texts[n] for n in batch]), strict=True):
+            found[n] = row
+    return [row for row in found if row is not None]
+
+
+def batches(texts: dict[int, Texts], batch_size: int) -> Iterator[list[int]]:
+    """Keys of batches of similar length, longest first: at most `batch_size` lines, of long lines fewer."""
+    sizes = {n: max(map(len, line)) for n, line in texts.items()}
+    batch: list[int] = []
+    for n in sorted(sizes, key=lambda n: (-sizes[n], n)):
+        longest = sizes[batch[0]] if batch else 0
+        if batch and (len(batch) == batch_size or (len(batch) + 1) * longest > batch_size * _CHARACTERS):
+            yield batch
+            batch = []
+        batch.append(n)
+    if batch:
+        yield batch
+
+
+def try_rows(do: Callable[[list[Any]], list[Any]], lines: list[Any]) -> list[Any]:
+    """What is made of all lines at once; if one is refused, of halves of them, down to that line's error."""
+    try:
+        return list(do(lines))
+    except InputError as error:
+        half = len(lines) // 2
+        return [*try_rows(do, lines[:half]), *try_rows(do, lines[half:])] if half else [error]
+
+
+def _about(args: argparse.Namespace, paths: Sequence[str | None]) -> Row:
+    """What decides about the results: arguments, sizes of the input's files, version."""
+    files = [path for path in [*paths, args.dataset] if path]
+    sizes = {path: os.path.getsize(path) for path in files if os.path.isfile(path)}
+    chosen = {name: value for name, value in sorted(vars(args).items()) if name not in _ASIDE}
+    return chosen | {"bytes": sizes, "version": __version__}
+
+
+class _Reporter:
+    """What is said on stderr."""
+
+    def __init__(self, args: argparse.Namespace, rank: int) -> None:
+        self.args, self.rank, self.count = args, rank, 0
+
+    def refused(self, number: int, error: InputError) -> None:
+        """Say what is wrong with a line, or stop."""
+        text = f"{error}" if f"{number}" in str(error).partition(":")[0] else f"line {number}: {error}"
+        if self.args.strict:
+            raise InputError(f"{text} (--strict)")
+        self.count += 1
+        if self.count <= _SHOWN:
+            print(f"hf-nmt-interp {self.args.verb}: {text}; its row is empty", file=sys.stderr)
+
+    def progress(self, total: int) -> None:
+        """Lines so far, on a terminal."""
+        if self.rank == 0 and sys.stderr.isatty():
+            print(f"\r{total:,} lines", end="", file=sys.stderr, flush=True)
+
+    def end(self, folder: ShardFolder, lines: int, shards: int) -> None:
+        """Lines in all, and what was refused."""
+        if self.rank == 0:
+            print(f"{lines:,} lines in {shards:,} shards of {folder.folder}")
+        if self.count:
+            print(f"{self.count:,} lines were refused, see {folder.folder / 'bad'}", file=sys.stderr)
