@@ -21,11 +21,11 @@ def sides(lines: list[Texts]) -> tuple[list[str], list[str] | None]:
 class Translator(Job):
     """A job with the model of the arguments."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
+    def __init__(self, args: argparse.Namespace, model: str) -> None:
         from hf_nmt_interp.cli.loading import load
 
         self.args = args
-        self.model, self.tokenizer = load(args.model, args.device, args.source_lang, args.target_lang)
+        self.model, self.tokenizer = load(model, args.device, args.source_lang, args.target_lang)
 
     def checked(self, lines: list[Texts]) -> tuple[list[str], list[str] | None]:
         """Sides of lines that the model has room for."""
@@ -41,22 +41,19 @@ class Translator(Job):
 class Explain(Translator):
     """Explanations of translations: the rows of `attribute`."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
+    def __init__(self, args: argparse.Namespace, method: str, settings: dict[str, Any], model: str) -> None:
         from hf_nmt_interp.attribution.api import make_method
-        from hf_nmt_interp.cli.verbs.attribute import parse_settings
 
-        self.settings = parse_settings(args.method, args.set)
-        super().__init__(args)
-        make_method(self.model, args.method, **self.settings)  # wrong ones are refused before the work
+        super().__init__(args, model)
+        self.method, self.settings = method, settings
+        make_method(self.model, method, **settings)  # wrong ones are refused before the work
 
     def results(self, lines: list[Texts]) -> list[Any]:
         """Results of lines, in one batch."""
         from hf_nmt_interp.attribution.api import attribute
 
         options = {"batch_size": len(lines), "generate": generate_options(self.args)}
-        return attribute(
-            self.model, self.tokenizer, *self.checked(lines), self.args.method, **options, **self.settings
-        )  # type: ignore[call-overload]
+        return attribute(self.model, self.tokenizer, *self.checked(lines), self.method, **options, **self.settings)  # type: ignore[call-overload]
 
     def rows(self, lines: list[Texts]) -> list[Row]:
         """Tokens, words and arrays."""
@@ -117,7 +114,7 @@ class Heads(Translator):
         from hf_nmt_interp.analysis.heads import token_counts
         from hf_nmt_interp.text.corpus import read_pairs
 
-        super().__init__(args)
+        super().__init__(args, args.model)
         self.counts = token_counts(self.tokenizer, read_pairs(*args.corpus)) if args.corpus else None
 
     def rows(self, lines: list[Texts]) -> list[Row]:

@@ -93,7 +93,10 @@ def run(args: argparse.Namespace) -> None:
         from hf_nmt_interp.cli.jobs import Explain
 
         refuse(args, "target", "output", "format")
-        run_corpus(args, (args.input, args.target_file), lambda: Explain(args))
+        methods, names = asked_methods(args), list(dict.fromkeys(args.model or [MODEL]))
+        if len(methods) * len(names) > 1:
+            raise InputError("--shards: of one method and one model; give other folders for others")
+        run_corpus(args, (args.input, args.target_file), lambda: Explain(args, *methods[0], names[0]))
         return
     kind = chosen_format(args)
     methods, models = asked_methods(args), labelled(args.model or [MODEL], "--model")

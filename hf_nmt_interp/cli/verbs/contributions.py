@@ -74,7 +74,8 @@ def run(args: argparse.Namespace) -> None:
         refuse(args, "target", "output", "format", "source_tokens", "target_tokens")  # the last two: of merge
         refuse(args, "prefix", "compare", "checkpoints", "figure")
         _check_statistic(args.statistic, STATISTICS)
-        run_corpus(args, (args.input, args.target_file), lambda: Contribute(args))
+        settings = parse_settings(args.method, args.set)
+        run_corpus(args, (args.input, args.target_file), lambda: Contribute(args, args.method, settings, args.model))
         return
     if args.prefix or args.compare or args.checkpoints or args.figure:
         run_study(args)
