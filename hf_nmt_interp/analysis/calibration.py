@@ -14,7 +14,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from hf_nmt_interp.attribution import chain
 from hf_nmt_interp.attribution.api import batches_of, translate_ids
-from hf_nmt_interp.attribution.base import Batch, evaluating, label_log_probs, make_batch
+from hf_nmt_interp.attribution.base import Batch, evaluating, label_log_probs, make_batch, run_model
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.decoding.translation import Translation, collate
 from hf_nmt_interp.errors import InputError
@@ -162,7 +162,7 @@ def _look(model: Any, batch: Batch, layers: list[_Layer]) -> None:
     """Add what one batch shows."""
     cores = [attention.core for attention in parts(model).attentions("cross")]
     with torch.no_grad(), Tape(cores) as tape:
-        outputs = model(**batch.inputs(), output_calibration=True)
+        outputs = run_model(model, batch.inputs() | {"output_calibration": True})
     importance = gradient_importance(model, batch)  # [B, T, S]
     real = (batch.attention_mask != 0)[:, None].expand_as(importance)
     steps = batch.labels != -100

@@ -12,7 +12,7 @@ import torch
 
 from hf_nmt_interp.analysis.contributions import STATISTICS, mean_curve
 from hf_nmt_interp.attribution.api import batches_of, explain, make_method, translate_ids
-from hf_nmt_interp.attribution.base import AttributionMethod, evaluating, make_batch
+from hf_nmt_interp.attribution.base import AttributionMethod, evaluating, make_batch, run_model
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.translation import Translation, collate
 from hf_nmt_interp.errors import InputError
@@ -247,7 +247,7 @@ def _accuracy(model: Any, pairs: list, batch_size: int) -> list[np.ndarray]:
         for rows in batches_of([t.size for _, t in pairs], batch_size):
             padded = collate([pairs[i][1] for i in rows], model.config.pad_token_id, model.device)
             batch = make_batch(model, **padded)
-            hits = (model(**batch.inputs()).logits.argmax(-1) == batch.labels).double().cpu().numpy()
+            hits = (run_model(model, batch.inputs()).logits.argmax(-1) == batch.labels).double().cpu().numpy()
             for i, line in zip(rows, hits, strict=True):
                 found[i] = line[: len(pairs[i][1].target_ids)]
     return found

@@ -59,7 +59,7 @@ class Curve:
 
     Attributes:
         mean: by position.
-        low: lower end, mean - 1.96 standard errors.
+        low: lower end, mean - 1.96 standard errors; of few sentences (below 10) that is too near.
         high: upper end.
         count: sentences that have a value at the position.
     """

@@ -80,6 +80,8 @@ def detached_study(
         for kind, used in (("true", rows), ("detached", other[rows].tolist())):
             pairs = [replace(t, source_ids=encoded[i].ids) for i, t in zip(used, translations, strict=True)]
             results = explain(explainer, pairs, [encoded[i].token_words for i in used], targets, batch_size)
+            if any(r.conservation_gap is None or (r.source < 0).any() or (r.prefix < 0).any() for r in results):
+                raise InputError(f"method: {method!r} shares out no total: it has no source share; use lrp")
             # the first step has no prefix: its share is 1 whatever the source
             found[kind] += [
                 (r.source_contribution[1:].mean(), r.log_probs.mean())
@@ -88,8 +90,5 @@ def detached_study(
             ]
     if not found["true"]:
         raise InputError("sources: no translation has words; the source share is that of steps after the first")
-    shares = np.array([share for share, _ in found["true"] + found["detached"]])
-    if np.isnan(shares).any() or (shares == 1).all():
-        raise InputError(f"method: {method!r} has no source share; use one that has, such as lrp")
     names = "source_share", "log_probability"
     return DetachedStudy(**{kind: dict(zip(names, np.array(x).T, strict=True)) for kind, x in found.items()})

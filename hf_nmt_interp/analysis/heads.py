@@ -16,7 +16,7 @@ import torch
 from hf_nmt_interp.analysis.roles import COMMON, SCORES, HeadScore, Relation, Row, TokenScore, View, roles_of
 from hf_nmt_interp.attribution.api import batches_of, translate_ids
 from hf_nmt_interp.attribution.attention import attention_weights
-from hf_nmt_interp.attribution.base import evaluating, make_batch
+from hf_nmt_interp.attribution.base import evaluating, make_batch, run_model
 from hf_nmt_interp.attribution.lrp import LRP
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.decoding.translation import Translation, collate
@@ -316,9 +316,9 @@ def _attention(model: Any, translations: list[Translation], kinds) -> list[tuple
         if tuple(kinds) == ("encoder",):
             model.get_encoder()(input_ids=batch.input_ids, attention_mask=batch.attention_mask)
         else:
-            model(**batch.inputs())
-    found = ((a, layer, attention_weights(tape, a, batch.attention_mask)) for a, layer in layers)
-    return [(a, layer, weights.float().cpu().numpy()) for a, layer, weights in found]
+            run_model(model, batch.inputs())
+        found = ((a, layer, attention_weights(tape, a, batch.attention_mask)) for a, layer in layers)
+        return [(a, layer, weights.float().cpu().numpy()) for a, layer, weights in found]
 
 
 def _relevance(model: Any, translations: list[Translation], lrp: dict, batch_size: int, track: Track):

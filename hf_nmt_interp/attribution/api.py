@@ -8,7 +8,7 @@ from typing import Any, overload
 from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution import METHODS
-from hf_nmt_interp.attribution.base import AttributionMethod, Scores
+from hf_nmt_interp.attribution.base import AttributionMethod, Scores, evaluating
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.generation import record_generation
 from hf_nmt_interp.decoding.translation import Translation, collate
@@ -110,7 +110,7 @@ def translate_ids(model: Any, sources: list[list[int]], batch_size: int, **gener
     found: list[Translation | None] = [None] * len(sources)
     for rows in batches_of([len(ids) for ids in sources], batch_size):
         batch = collate([Translation(sources[i], [0]) for i in rows], model.config.pad_token_id, model.device)
-        with record_generation(model) as translations:
+        with evaluating(model), record_generation(model) as translations:
             model.generate(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], **generate)
         for i, translation in zip(rows, translations, strict=True):
             found[i] = translation

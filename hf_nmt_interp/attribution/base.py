@@ -141,7 +141,14 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
 
 def run_model(model: Any, inputs: dict[str, Any]) -> Any:
     """A forward pass in the model's own precision, also if accelerate wrapped the model for mixed precision."""
-    return getattr(model, "_original_forward", model)(**inputs)
+    if not hasattr(model, "_original_forward"):
+        return model(**inputs)
+    if model._forward_hooks or model._forward_pre_hooks:
+        raise InputError(
+            "model: it has hooks besides accelerate's mixed precision; explain what "
+            "accelerator.unwrap_model(model, keep_fp32_wrapper=False) gives"
+        )
+    return model._original_forward(**inputs)
 
 
 class AttributionMethod(ABC):

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution import engine
@@ -107,7 +108,8 @@ class LRP(AttributionMethod):
 
         Returns:
             {"encoder": [L, H], "decoder": [L, H], "cross": [L, H]}; rows sum to 1, but for steps at which a layer's
-            heads have no relevance: they count as 0, and so do pruned heads.
+            heads have no relevance: they count as 0, and so do pruned heads. A closed gate's head still gets its even
+            part of the output projection's bias.
         """
         total: dict[str, Tensor] = {}
         count = 0
@@ -164,6 +166,7 @@ class LRP(AttributionMethod):
         attentions = [a for kind in ("encoder", "decoder", "cross") for a in self.parts.attentions(kind)]
         operations = _operations(self.parts)
         recorded = {m for a in attentions for m in (a.core, a.query, a.key, a.output)}.union(operations)
+        recorded.update(self.parts.encoder.positions, self.parts.decoder.positions)
         with Tape(recorded) as tape:
             logits = run_model(self.model, batch.inputs()).logits
         if not torch.isfinite(logits).all():
@@ -178,7 +181,8 @@ class LRP(AttributionMethod):
             size = max(1, self.max_memory // (6 * max(S, T) * widest * logits.element_size()))
             for start in range(0, T, size):
                 steps = slice(start, min(start + size, T))
-                yield steps, _Walk(self, tape, weights, b, S, T, steps, logits[b, steps], chosen[b, steps])
+                ids = batch.input_ids[b, :S], batch.decoder_input_ids[b, :T]
+                yield steps, _Walk(self, tape, weights, b, ids, steps, logits[b, steps], chosen[b, steps])
 
         lengths = zip(batch.source_lengths, batch.target_lengths, strict=True)
         return logits, [blocks(b, S, T) for b, (S, T) in enumerate(lengths)]
@@ -208,15 +212,15 @@ class _Walk:
         tape: Tape,
         weights: dict[nn.Module, Tensor],
         b: int,
-        S: int,
-        T: int,
+        ids: tuple[Tensor, Tensor],
         steps: slice,
         logits: Tensor,
         chosen: Tensor,
     ) -> None:
         self.parts, self.rule, self.values_only = lrp.parts, lrp.rule, lrp.values_only
         self.names, self.tape, self.weights = lrp.names, tape, weights
-        self.b, self.S, self.T, self.start, self.K = b, S, T, steps.start, steps.stop - steps.start
+        self.b, self.start, self.K = b, steps.start, steps.stop - steps.start
+        self.ids, (self.S, self.T) = ids, map(len, ids)
         self.logits, self.chosen = logits, chosen  # [K, V], [K]
         self.heads: dict[nn.Module, Tensor] = {}
 
@@ -234,14 +238,15 @@ class _Walk:
     def run(self) -> None:
         """Fill `source` [K, S], `prefix` [K, T] (the decoder's inputs) and `heads` [K, H] of each attention core."""
         states = self._in(self.parts.head.dense if self.parts.head else self.parts.projection, self.T)
-        memory = self._in(self.parts.attentions("cross")[0].key, self.S)  # what the encoder gave
+        self.encoded = self._in(self.parts.attentions("cross")[0].key, self.S)  # what the encoder gave, [S, d]
         relevance = self._from_logits()
-        self.memory = relevance.new_zeros(self.S, self.K, memory.shape[-1])
+        self.memory = relevance.new_zeros(self.S, self.K, self.encoded.shape[-1])
         # above the last self-attention a step has relevance at its own position only
-        self.prefix = self._stack(relevance, self.parts.decoder, states / self.parts.output_scale, self._own)
-        self.source = self._stack(self.memory, self.parts.encoder, memory, self._all)
+        output = states / self.parts.output_scale
+        self.prefix = self._stack(relevance, self.parts.decoder, output, self._own, self.ids[1])
+        self.source = self._stack(self.memory, self.parts.encoder, self.encoded, self._all, self.ids[0])
 
-    def _stack(self, relevance: Tensor, stack: Stack, output: Tensor, steps: engine.Steps) -> Tensor:
+    def _stack(self, relevance: Tensor, stack: Stack, output: Tensor, steps: engine.Steps, ids: Tensor) -> Tensor:
         """Relevance of a stack's tokens [K, L]; `output` [L, d] is what the stack gave."""
         length = len(output)
         if stack.final_norm is not None:
@@ -255,7 +260,17 @@ class _Walk:
         if stack.embedding_norm is not None:
             self._check(stack.embedding_norm, self._out(stack.embedding_norm, length), output)
             relevance = self._norm(relevance, stack.embedding_norm, length, steps)
+            output = self._in(stack.embedding_norm, length)
+        embedded: Tensor = stack.embedding(ids) * stack.scale  # type: ignore[operator]
+        for module in stack.positions:
+            embedded = embedded + self._position(module, length)
+        self._check(stack.embedding, embedded, output)
         return relevance.sum(-1).T
+
+    def _position(self, module: nn.Module, length: int) -> Tensor:
+        """What a module of positions or token types gave, [L, d]: for each sentence or for all of them."""
+        found = self.tape.output(module)
+        return (found[self.b % len(found)] if found.ndim == 3 else found)[:length]
 
     def _sublayer(self, relevance: Tensor, sub: Sublayer, output: Tensor, steps: engine.Steps):
         """Norm, addition and branch, in the order of the family: relevance of the stream, and the stream [L, d]."""
@@ -283,10 +298,11 @@ class _Walk:
     def _check(self, module: nn.Module, expected: Tensor, recorded: Tensor, size: Tensor | None = None) -> None:
         """Nothing is skipped in silence: what was recorded is what the operations with a rule give, up to rounding.
 
-        Rounding is relative to the largest number in `size`, which is what was recorded where not given.
+        Rounding is relative to the largest unit of a token in `size`, which is what was recorded where not given.
         """
-        if (expected - recorded).abs().max() > 1e-3 * (recorded if size is None else size).abs().max():
-            raise InputError(f"model: it does something after {self.names[module]} that LRP has no rule for")
+        largest = (recorded if size is None else size).abs().amax(-1)
+        if ((expected - recorded).abs().amax(-1) > 1e-3 * largest).any():
+            raise InputError(f"model: at {self.names[module]} it does something that LRP has no rule for")
 
     def _in(self, module: nn.Module, length: int) -> Tensor:
         return self.tape.input(module)[self.b, :length]
@@ -302,8 +318,9 @@ class _Walk:
         if self.parts.logits_bias is not None:
             bias = bias + self.parts.logits_bias.flatten()[self.chosen]
         weight = projection.weight[self.chosen]  # [K, n]
-        given = self.logits.gather(-1, self.chosen[:, None])[:, 0]
-        self._check(projection, (weight * x).sum(-1) + bias, given, self.logits)
+        terms = torch.cat([weight * x, bias[:, None]], -1)  # [K, n + 1]
+        given = self.logits.gather(-1, self.chosen[:, None])  # [K, 1]
+        self._check(projection, terms.sum(-1, keepdim=True), given, terms.abs().sum(-1, keepdim=True))
         here = engine.through_projection(self.rule, x, weight, bias)  # [K, n]
         relevance = x.new_zeros(self.T, self.K, x.shape[-1])
         at = torch.arange(self.K, device=x.device)
@@ -320,10 +337,18 @@ class _Walk:
         x = self._in(module, length)
         if (gate := getattr(module, "gate", None)) is not None:  # of heads; relevance passes it unchanged
             x = gate(x)
+        given = self._out(module, length)[..., : module.weight.shape[0]]  # calibrated ones have the mask's beside
+        self._check(module, F.linear(x, module.weight, module.bias), given)
         return engine.through_linear(self.rule, relevance, x, module.weight, module.bias, steps)
 
-    def _norm(self, relevance: Tensor, norm: nn.Module, length: int, steps: engine.Steps) -> Tensor:
-        return engine.through_norm(self.rule, relevance, self._in(norm, length), norm, steps)
+    def _norm(self, relevance: Tensor, norm: Any, length: int, steps: engine.Steps) -> Tensor:
+        x = self._in(norm, length)
+        if isinstance(norm, nn.LayerNorm):
+            expected = F.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+        else:
+            expected = F.rms_norm(x, x.shape[-1:], norm.weight, norm.variance_epsilon)
+        self._check(norm, expected, self._out(norm, length))
+        return engine.through_norm(self.rule, relevance, x, norm, steps)
 
     def _feed_forward(self, relevance: Tensor, ffn: FeedForward, length: int, steps: engine.Steps) -> Tensor:
         hidden = ffn.activation(self._out(ffn.inner, length))
@@ -332,12 +357,16 @@ class _Walk:
         relevance = self._linear(relevance, ffn.outer, length, steps)  # activations pass it unchanged
         if ffn.gate is None:
             return self._linear(relevance, ffn.inner, length, steps)
+        self._check(ffn.gate, self._in(ffn.inner, length), self._in(ffn.gate, length))
         half = relevance / 2  # a product of two branches: half to each factor
         return self._linear(half, ffn.inner, length, steps) + self._linear(half, ffn.gate, length, steps)
 
     def _attention(self, relevance: Tensor, attention: Attention, length: int, steps: engine.Steps) -> Tensor:
         """Relevance of the stream; that of the encoder's output is added to `memory`."""
         keys = self.T if attention.kind == "decoder" else self.S
+        read = self.encoded if attention.kind == "cross" else self._in(attention.query, length)
+        for module in (attention.key, attention.value):
+            self._check(module, read, self._in(module, keys))
 
         def split(x: Tensor) -> Tensor:  # [L, ..., H * D] -> [H, L, ..., D]
             return x.unflatten(-1, (-1, attention.head_size)).movedim(-2, 0)

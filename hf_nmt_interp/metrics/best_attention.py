@@ -14,7 +14,7 @@ from hf_nmt_interp.analysis.alignment import extract_links, word_scores
 from hf_nmt_interp.analysis.symmetrization import flip
 from hf_nmt_interp.attribution.api import Text, batches_of
 from hf_nmt_interp.attribution.attention import all_labels_as_inputs, attention_weights
-from hf_nmt_interp.attribution.base import Batch, evaluating, make_batch
+from hf_nmt_interp.attribution.base import Batch, evaluating, make_batch, run_model
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.decoding.translation import Translation, collate
 from hf_nmt_interp.errors import InputError
@@ -128,7 +128,7 @@ def _cross_weights(model: Any, translator: Parts, batch: Batch) -> dict[tuple[in
     """Cross-attention weights [B, T + 1, S] of each layer and head; head None is the mean."""
     layers = [(n, a) for n, a in enumerate(translator.cross) if a.heads]
     with evaluating(model), Tape([m for _, a in layers for m in a.recorded]) as tape:
-        model(**batch.inputs() | {"decoder_input_ids": all_labels_as_inputs(batch)})
+        run_model(model, batch.inputs() | {"decoder_input_ids": all_labels_as_inputs(batch)})
     found: dict[tuple[int, int | None], torch.Tensor] = {}
     for layer, attention in layers:
         weights = attention_weights(tape, attention, batch.attention_mask)

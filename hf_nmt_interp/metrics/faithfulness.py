@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from hf_nmt_interp.attribution.api import Track, batches_of, explain, translate
-from hf_nmt_interp.attribution.base import AttributionMethod, evaluating, label_log_probs, make_batch
+from hf_nmt_interp.attribution.base import AttributionMethod, evaluating, label_log_probs, make_batch, run_model
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.translation import Translation, collate
 from hf_nmt_interp.errors import InputError
@@ -133,7 +133,8 @@ def random_scores(seed: int = 0) -> WordScores:
     generator = np.random.default_rng(seed)
 
     def scores(result: AttributionResult) -> np.ndarray:
-        return generator.random((len(result.target_side.words), len(result.source_side.words)))
+        sides = result.target_side, result.source_side
+        return generator.random([len(list(filter(None, side.positions))) for side in sides])
 
     return scores
 
@@ -169,7 +170,8 @@ def _plan(result: AttributionResult, fractions: tuple[float, ...], scores: WordS
     """For each target word its subwords, the whole pair, the pairs without the best words and those with them only."""
     table, pair = scores(result), result.translation
     assert pair is not None  # checked by the caller
-    everything = frozenset(range(table.shape[1]))
+    numbers = [number for number, subwords in enumerate(result.source_side.positions) if subwords]
+    everything = frozenset(numbers)
     target = tuple(pair.target_ids), pair.start_id
 
     def keep(words: frozenset[int]) -> Pair:
@@ -177,7 +179,7 @@ def _plan(result: AttributionResult, fractions: tuple[float, ...], scores: WordS
         return tuple(token for token, word in tokens if word is None or word in words), *target
 
     for subwords, row in zip(filter(None, result.target_side.positions), table, strict=True):
-        order = np.argsort(-row, kind="stable").tolist()
+        order = [numbers[column] for column in np.argsort(-row, kind="stable")]
         best = [frozenset(order[: max(1, round(fraction * len(order)))]) for fraction in fractions if order]
         if best:
             yield subwords, *map(keep, (everything, *(everything - words for words in best), *best))
@@ -191,6 +193,6 @@ def _score(model: Any, pairs: Sequence[Pair], batch_size: int, scored: Scored) -
         for rows in batches_of([t.size for t in translations], batch_size):
             some = [translations[r] for r in rows]
             batch = make_batch(model, **collate(some, model.config.pad_token_id, model.device))
-            log_probs = label_log_probs(model(**batch.inputs()).logits, batch.labels).double().cpu().numpy()
+            log_probs = label_log_probs(run_model(model, batch.inputs()).logits, batch.labels).double().cpu().numpy()
             for row, line in zip(rows, log_probs, strict=True):
                 scored[pairs[row]] = line[: len(pairs[row][1])]

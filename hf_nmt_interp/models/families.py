@@ -81,7 +81,8 @@ class Sublayer:
 class Stack:
     """Encoder or decoder: embeddings, an embedding norm maybe, layers of sublayers, a final norm maybe.
 
-    The embedding vector of a token is `embedding(id) * scale` (BART and its like scale inside `embedding`).
+    The embedding vector of a token is `embedding(id) * scale` (BART and its like scale inside `embedding`); what
+    `positions` give is added to it.
     """
 
     module: nn.Module
@@ -90,6 +91,7 @@ class Stack:
     embedding_norm: nn.Module | None
     layers: list[list[Sublayer]]
     final_norm: nn.Module | None
+    positions: list[nn.Module] = field(default_factory=list)
 
     def attentions(self, kind: str) -> list[Attention]:
         """The attentions of one kind, one a layer."""
@@ -173,6 +175,7 @@ def _bart_like(norm_first: bool) -> Callable[[Any], Parts]:
                 embedding_norm=getattr(module, "layernorm_embedding", None),
                 layers=[list(sublayers(layer, decoder)) for layer in module.layers],
                 final_norm=getattr(module, "layer_norm", None),
+                positions=[module.embed_positions],
             )
 
         base = model.model
@@ -236,7 +239,8 @@ def _bert2bert(model: Any) -> Parts:
     def stack(module: Any, decoder: bool) -> Stack:
         embeddings = module.embeddings
         layers = [list(sublayers(layer, decoder)) for layer in module.encoder.layer]
-        return Stack(module, embeddings.word_embeddings, 1.0, embeddings.LayerNorm, layers, None)
+        added = [embeddings.position_embeddings, embeddings.token_type_embeddings]
+        return Stack(module, embeddings.word_embeddings, 1.0, embeddings.LayerNorm, layers, None, added)
 
     encoder, decoder = model.encoder, model.decoder
     if not (hasattr(encoder, "embeddings") and hasattr(decoder, "bert")):

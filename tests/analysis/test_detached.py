@@ -32,8 +32,11 @@ def test_what_cannot_be_studied_is_named(tokenizer_of):
     model = tiny_model("marian", vocab_size=len(tokenizer))
     with pytest.raises(InputError, match="sources: a sentence given twice was paired with itself"):
         detached_study(model, tokenizer, ["the cat", "the cat"])
+    for method, more in (("attention", {}), ("lrp", {"rule": "epsilon", "epsilon": 1.0})):
+        with pytest.raises(InputError, match=f"method: '{method}' shares out no total"):
+            detached_study(model, tokenizer, ["the cat", "a dog"], method, generate={"max_length": 6}, **more)
     calibrated = CalibratedMarianMTModel(CalibratedMarianConfig(**model.config.to_dict()))
-    with pytest.raises(InputError, match="method: 'mask' has no source share; use one that has, such as lrp"):
+    with pytest.raises(InputError, match="method: 'mask' shares out no total: it has no source share; use lrp"):
         detached_study(calibrated, tokenizer, ["the cat", "a dog"], method="mask", generate={"max_length": 6})
 
 

@@ -7,6 +7,7 @@ from torch import nn
 from transformers import BertConfig, EncoderDecoderConfig, EncoderDecoderModel, LEDConfig, LEDForConditionalGeneration
 
 from hf_nmt_interp.attribution import LRP
+from hf_nmt_interp.attribution.lrp import _operations
 from hf_nmt_interp.errors import InputError
 from tests.tiny_models import FAMILIES, random_batch, tiny_model
 
@@ -55,30 +56,39 @@ def test_what_a_model_does_between_known_operations_is_not_skipped(family, where
         "branch": (cross.norm, ["out_proj", "EncDecAttention.o", "output.dense"]),
         "stream": (ffn.branch.inner, ["fc2", "layer_norm", "output.dense"]),
         "activation": (ffn.branch.outer, ["fc1", "wi", "wi_0", "intermediate.dense"]),
-        "memory": (cross.branch.key, ["norm", "LayerNorm"]),
+        "memory": (cross.branch.key, ["k_proj", "EncDecAttention.k", "key"]),
         "output": (parts.head.dense if parts.head else parts.projection, ["norm", "LayerNorm"]),
     }[where]
     reader.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
-    with pytest.raises(InputError, match=rf"does something after \S+({'|'.join(names)}) that LRP has no rule for"):
+    with pytest.raises(InputError, match=rf"at \S+({'|'.join(names)}) it does something that LRP has no rule for"):
         LRP(model)(**random_batch(model, [(4, 3)]))
 
 
-@pytest.mark.parametrize(("part", "name"), [("norm", "transform.dense"), ("projection", "transform.LayerNorm")])
-def test_nothing_between_the_decoder_and_the_projection_is_skipped(part, name):
-    model = tiny_model("bert2bert")
-    parts = LRP(model).parts
-    reader = parts.projection if part == "projection" else parts.head.norm
-    reader.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
-    with pytest.raises(InputError, match=rf"does something after \S+{name} that LRP has no rule for"):
-        LRP(model)(**random_batch(model, [(4, 3)]))
-
-
-@pytest.mark.parametrize("family", ["bart", "mbart", "bert2bert"])
-def test_nothing_after_the_norm_of_the_embeddings_is_skipped(family):
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_no_operation_may_do_more_than_its_rule_says(family, side):
     model = tiny_model(family)
-    layer = model.encoder.encoder.layer[0] if family == "bert2bert" else model.model.encoder.layers[0]
-    layer.register_forward_pre_hook(lambda module, args: (args[0] + 1, *args[1:]))
-    with pytest.raises(InputError, match=r"does something after \S+(layernorm_embedding|LayerNorm) that LRP has no"):
+    batch = random_batch(model, [(4, 3)])
+    for module in _operations(LRP(model).parts):
+        if side == "before":
+            hook = module.register_forward_pre_hook(lambda module, args: (args[0].flip(-1) + 1,))
+        else:
+            hook = module.register_forward_hook(lambda module, args, output: 1 - 3 * output)
+        with pytest.raises(InputError, match=r"at \S+ it does something that LRP has no rule for"):
+            LRP(model)(**batch)
+        hook.remove()
+    LRP(model)(**batch)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+def test_nothing_between_the_embeddings_and_the_first_layer_is_skipped(family, stack):
+    model = tiny_model(family)
+    module = getattr(LRP(model).parts, stack).module
+    module = getattr(module, "encoder", module)  # BERT's own
+    layers = next(getattr(module, name) for name in ("layers", "block", "layer") if hasattr(module, name))
+    layers[0].register_forward_pre_hook(lambda layer, args: (args[0].roll(1, 1), *args[1:]))
+    with pytest.raises(InputError, match=r"at \S+(embed|shared|norm|Norm)\S* it does something that LRP has no rule"):
         LRP(model)(**random_batch(model, [(4, 3)]))
 
 
@@ -88,7 +98,7 @@ def test_logits_that_are_changed_afterwards_are_refused(family):
     projection = LRP(model).parts.projection
     model.register_forward_hook(lambda module, args, output: output.__setitem__("logits", 2 * output.logits))
     name = next(name for name, module in model.named_modules() if module is projection)
-    with pytest.raises(InputError, match=f"does something after {name} that LRP has no rule for"):
+    with pytest.raises(InputError, match=f"at {name} it does something that LRP has no rule for"):
         LRP(model)(**random_batch(model, [(4, 3)]))
 
 
@@ -103,6 +113,9 @@ def test_mixed_precision_is_left_out(family):
     model = Accelerator(mixed_precision="bf16", cpu=True).prepare_model(model, evaluation_mode=True)
     assert hasattr(model, "_original_forward")
     assert torch.equal(LRP(model)(**batch).source, plain)
+    model.register_forward_hook(lambda module, args, output: None)
+    with pytest.raises(InputError, match="model: it has hooks besides accelerate's mixed precision; explain what"):
+        LRP(model)(**batch)
 
 
 def test_half_precision_is_refused():
