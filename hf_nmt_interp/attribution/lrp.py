@@ -261,7 +261,7 @@ class _Walk:
             self._check(stack.embedding_norm, self._out(stack.embedding_norm, length), output)
             relevance = self._norm(relevance, stack.embedding_norm, length, steps)
             output = self._in(stack.embedding_norm, length)
-        embedded: Tensor = stack.embedding(ids) * stack.scale  # type: ignore[operator]
+        embedded: Tensor = stack.embedding(ids) * stack.scale
         for module in stack.positions:
             embedded = embedded + self._position(module, length)
         self._check(stack.embedding, embedded, output)
