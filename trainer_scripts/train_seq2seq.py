@@ -15,7 +15,6 @@ Data are given as for `train_translation.py`, and the same command run again goe
 --output_dir. What --set can set is described at `LuongSeq2SeqConfig` and `ConvSeq2SeqConfig`.
 """
 
-import json
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +27,7 @@ from hf_nmt_interp.training.run import (
     check_data,
     load_checkpoint,
     new_tokenizer,
+    read_settings,
     set_generation,
     special_ids,
 )
@@ -69,7 +69,7 @@ def new_model(arguments: ModelArguments, tokenizer: Any) -> Any:
     if arguments.architecture not in kinds:
         raise InputError(f"--architecture: {arguments.architecture!r} is not one of {', '.join(kinds)}")
     kind = kinds[arguments.architecture]
-    settings = dict(read_setting(text, kind) for text in arguments.set)
+    settings = read_settings(arguments.set, kind)
     try:
         config = kind(vocab_size=len(tokenizer), **special_ids(tokenizer) | settings)
     except ValueError as error:
@@ -77,18 +77,6 @@ def new_model(arguments: ModelArguments, tokenizer: Any) -> Any:
     model: Any = AutoModelForSeq2SeqLM.from_config(config)
     set_generation(model, tokenizer, arguments.max_length)
     return model
-
-
-def read_setting(text: str, kind: Any) -> tuple[str, Any]:
-    """The name of a configuration's field and its value."""
-    name, _, value = text.partition("=")
-    known = [one for one in kind.__annotations__ if one != "vocab_size" and not one.endswith("_id")]
-    if name not in known:
-        raise InputError(f"--set: {text!r} sets none of {', '.join(known)}")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value
 
 
 def main() -> None:

@@ -161,6 +161,26 @@ def special_ids(tokenizer: Any) -> dict[str, int]:
     return {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": eos, "forced_eos_token_id": eos}
 
 
+def read_settings(texts: Iterable[str], kind: Any) -> dict[str, Any]:
+    """Fields of a new model's configuration from NAME=VALUE, e.g. of `--set`.
+
+    Args:
+        texts: as the user wrote them.
+        kind: the configuration's class.
+    """
+    known = [one for one in kind.__annotations__ if one != "vocab_size" and not one.endswith("_id")]
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if name not in known:
+            raise InputError(f"--set: {text!r} sets none of {', '.join(known)}")
+        try:
+            found[name] = json.loads(value)
+        except json.JSONDecodeError:
+            found[name] = value
+    return found
+
+
 def set_generation(model: Any, tokenizer: Any, max_length: int) -> None:
     """Let a new model translate with 4 beams and never write padding."""
     from transformers import GenerationConfig

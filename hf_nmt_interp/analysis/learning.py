@@ -1,0 +1,99 @@
+"""What a model attends to and knows at one step of its training, on a fixed set (snell2021, section 3)."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from hf_nmt_interp.analysis.flips import flip_influence
+from hf_nmt_interp.analysis.probe import lexical_probe
+from hf_nmt_interp.attribution.base import evaluating
+from hf_nmt_interp.errors import InputError
+
+SCORES = ("alpha", "beta", "delta")
+
+
+@dataclass
+class Snapshot:
+    """A model at one step of its training; rows are the output words of the whole set, in its order.
+
+    Attributes:
+        kept: [N, L], which source positions a word has.
+        scores: by name, [N, L]: "alpha", attention weights (mean over heads); "beta", the lexical probe as a
+            log-probability, which has the order of the probability but no ties from rounding; "delta", the influence
+            of source words by gradients.
+        performance: share of output words that the model predicts right after the right prefix.
+    """
+
+    kept: Tensor
+    scores: dict[str, Tensor]
+    performance: float
+
+    def save(self, path: str | Path) -> None:
+        """Write a safetensors file; a kill leaves the whole file or none."""
+        part = Path(path).with_suffix(".part")
+        part.parent.mkdir(parents=True, exist_ok=True)
+        save_file({"kept": self.kept, **self.scores}, part, {"performance": repr(self.performance)})
+        part.rename(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Snapshot":
+        """Read what `save` wrote."""
+        with safe_open(path, "pt") as file:
+            scores = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dictionary
+            return cls(scores.pop("kept"), scores, float(file.metadata()["performance"]))
+
+
+def take_snapshot(model: Any, batches: Iterable[dict[str, Tensor]], scores: Sequence[str] = SCORES[:2]) -> Snapshot:
+    """Scores of all output words of a set, and how many of them the model gets right.
+
+    Args:
+        model: the LSTM translator or classifier; the proxy, which has only "beta"; other translators have no "alpha".
+        batches: padded `input_ids`, `attention_mask` and `labels` ([B, T], -100 is padding; of a classifier [B]).
+        scores: which ones.
+    """
+    if unknown := [name for name in scores if name not in SCORES]:
+        raise InputError(f"scores: {unknown[0]!r} is not one of {', '.join(SCORES)}")
+    found: dict[str, list[Tensor]] = {name: [] for name in scores}
+    kept, right, words = [], 0, 0
+    for batch in batches:
+        labels = batch["labels"] if batch["labels"].ndim > 1 else batch["labels"][:, None]
+        real = labels != -100
+        hits, alpha = _predict(model, batch, labels, "alpha" in scores)
+        right, words = right + int(hits.sum()), words + int(real.sum())
+        makers = {
+            "alpha": lambda alpha=alpha: alpha,
+            "beta": lambda batch=batch: lexical_probe(model, **batch).log_beta,
+            "delta": lambda batch=batch: flip_influence(model, **batch),
+        }
+        for name, rows in found.items():
+            rows.append(makers[name]()[real])
+        positions = batch["attention_mask"].bool()[:, None].expand(-1, labels.shape[1], -1)
+        kept.append(positions[real])
+    if not words:
+        raise InputError("batches: there is no output word in them; is the validation set empty?")
+    return Snapshot(_joined(kept), {name: _joined(rows) for name, rows in found.items()}, right / words)
+
+
+@torch.no_grad()
+def _predict(model: Any, batch: dict[str, Tensor], labels: Tensor, weights: bool) -> tuple[Tensor, Tensor]:
+    """Which labels [B, T] are predicted, and the attention weights [B, T, S]."""
+    with evaluating(model):
+        found = model(**batch, output_attentions=True) if weights else model(**batch)
+    hits = found.logits.argmax(-1).reshape(labels.shape) == labels
+    if not weights:
+        return hits, labels
+    attentions = found.attentions if "attentions" in found else found.cross_attentions
+    return hits, attentions[-1].mean(1)
+
+
+def _joined(rows: list[Tensor]) -> Tensor:
+    """Rows [n, S] of all batches as one [N, L], 0 behind the end of a batch."""
+    width = max(part.shape[1] for part in rows)
+    return torch.cat([F.pad(part, (0, width - part.shape[1])) for part in rows])

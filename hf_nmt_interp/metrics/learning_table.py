@@ -1,0 +1,111 @@
+"""Agreements of a study of how attention learns: curves over its trainings, and the row of table 2 (snell2021)."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hf_nmt_interp.analysis.calibration import kendall_tau
+from hf_nmt_interp.analysis.learning import Snapshot
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.metrics.agreement.score import agreement, contextualized_agreement, random_agreement
+
+Row = dict[str, Any]
+Runs = Mapping[str, Mapping[int, Snapshot]]  # by training and step
+MEASURES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {"agreement": agreement, "kendall_tau": kendall_tau}
+# name of the curve -> score of the standard training at its end, the other training, its score
+CURVES = {
+    "A(alpha,beta_uf)": ("alpha", "uniform", "beta"),
+    "A(delta,beta_uf)": ("delta", "uniform", "beta"),
+    "A(alpha,alpha_2)": ("alpha", "second_seed", "alpha"),
+}
+_ROWS = 1000  # output words whose pairs of positions are held at a time
+
+
+def mean_agreement(u: Tensor, v: Tensor, kept: Tensor, measure: str = "agreement") -> float:
+    """Mean over output words; those for which a measure is not defined (tau without pairs) are left out.
+
+    Args:
+        u: [N, L].
+        v: [N, L].
+        kept: [N, L], which positions a word has.
+        measure: "agreement" or "kendall_tau".
+    """
+    if measure not in MEASURES:
+        raise InputError(f"measure: {measure!r} is not one of {', '.join(MEASURES)}")
+    if u.shape != v.shape:
+        raise InputError(f"u, v: of shapes {list(u.shape)} and {list(v.shape)}; they are of different validation sets")
+    pieces = (z.masked_fill(~kept, 0).double().split(_ROWS) for z in (u, v))
+    found = [MEASURES[measure](*piece) for piece in zip(*pieces, kept.split(_ROWS), strict=True)]
+    return torch.cat(found).nanmean().item()
+
+
+def learning_curves(runs: Runs, measure: str = "agreement") -> list[Row]:
+    """What agrees with the standard training's end, and performance, at each step: statistic, step, value.
+
+    Args:
+        runs: snapshots of "standard", and of "uniform", "second_seed" and "proxy" where they are there.
+        measure: "agreement" or "kendall_tau".
+    """
+    end = last(runs, "standard")
+    rows: list[Row] = []
+
+    def add(name: str, step: int, value: float) -> None:
+        rows.append({"statistic": name, "step": step, "value": value})
+
+    for name, (score, run, other) in CURVES.items():
+        for step, snapshot in runs.get(run, {}).items():
+            if score in end.scores:
+                add(name, step, mean_agreement(end.scores[score], snapshot.scores[other], end.kept, measure))
+    for step, snapshot in runs.get("uniform", {}).items() if runs.get("proxy") else ():
+        proxy = last(runs, "proxy").scores["beta"]
+        add("A(beta_uf,beta_px)", step, mean_agreement(snapshot.scores["beta"], proxy, end.kept, measure))
+    if "beta" in end.scores:
+        value = mean_agreement(end.scores["alpha"], end.scores["beta"], end.kept, measure)
+        add("A(alpha,beta)", max(runs["standard"]), value)
+    random = random_agreement(end.kept).mean().item() if measure == "agreement" else 0.0
+    add("A(random)", max(runs["standard"]), random)
+    for run, snapshots in runs.items():
+        for step, snapshot in snapshots.items():
+            add(f"performance({run})", step, snapshot.performance)
+    return rows
+
+
+def table_row(curves: list[Row]) -> Row:
+    """The row of table 2, in percent; None for what is not there.
+
+    A(alpha,beta_uf) is the largest over the uniform training (appendix A.7), and that step's beta_uf stands in the
+    other columns. xi is starred, by its name in `starred`, if the second seed never agrees as well.
+
+    Args:
+        curves: of `learning_curves`.
+    """
+
+    def curve(name: str) -> dict[int, float]:
+        return {row["step"]: 100 * row["value"] for row in curves if row["statistic"] == name}
+
+    alpha_uf, second = curve("A(alpha,beta_uf)"), curve("A(alpha,alpha_2)")
+    best = max(alpha_uf, key=lambda step: (alpha_uf[step], -step)) if alpha_uf else -1
+    row: Row = {name: curve(name).get(best) for name in ("A(alpha,beta_uf)", "A(beta_uf,beta_px)", "A(delta,beta_uf)")}
+    row["A(alpha,beta)"] = next(iter(curve("A(alpha,beta)").values()), None)
+    row["A(random)"] = next(iter(curve("A(random)").values()), None)
+    performance, starred = curve("performance(second_seed)"), []
+    for pair in ("alpha,beta_uf", "alpha,beta"):
+        value = row[f"A({pair})"]
+        if value is None or not second:
+            row[f"xi({pair})"] = None
+            continue
+        xi = contextualized_agreement(value, second, performance)
+        row[f"xi({pair})"] = xi.performance
+        starred += [f"xi({pair})"] if xi.step is None else []
+    standard = curve("performance(standard)")
+    row["xi*"] = performance[max(performance)] if performance else standard[max(standard)]
+    return row | {"best uniform step": best if alpha_uf else None, "starred": " ".join(starred)}
+
+
+def last(runs: Runs, name: str) -> Snapshot:
+    """The last snapshot of a training."""
+    if not runs.get(name):
+        raise InputError(f"runs: no snapshots of {name!r}, but of {', '.join(runs) or 'nothing'}; train it first")
+    return runs[name][max(runs[name])]

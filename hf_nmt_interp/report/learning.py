@@ -1,0 +1,93 @@
+"""How attention learns: the row of table 2 beside the paper's, and curves over training (snell2021)."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.metrics.learning_table import Row
+from hf_nmt_interp.report.style import csv_text, line_styles, panels, save
+
+_COLUMNS = [
+    *("A(alpha,beta_uf)", "A(beta_uf,beta_px)", "A(delta,beta_uf)", "A(alpha,beta)", "A(random)"),
+    *("xi(alpha,beta_uf)", "xi(alpha,beta)", "xi*"),
+]
+# table 2 of the paper
+PAPER: dict[str, tuple[int, ...]] = {
+    "IMDB": (53, 82, 62, 60, 5, 87, 87, 90),
+    "AG News": (39, 55, 43, 48, 6, 94, 95, 96),
+    "20 NG": (65, 41, 65, 63, 5, 91, 85, 94),
+    "SST": (20, 34, 22, 25, 8, 78, 82, 84),
+    "Multi30k": (31, 34, 27, 49, 7, 43, 49, 66),
+    "IWSLT14": (36, 39, 28, 55, 7, 36, 44, 67),
+    "News It-Pt": (29, 39, 25, 52, 6, 22, 25, 55),
+}
+
+
+def learning_text(found: Mapping[str, Row], paper: str | None = None) -> str:
+    """The table for a terminal of 80 columns: our rows, and the paper's of one of its data sets.
+
+    Args:
+        found: rows of `table_row`, in percent, by name.
+        paper: a data set of table 2.
+    """
+    rows = learning_rows(found, paper)
+    cells = [list(rows[0]), *(list(row.values()) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
+    return "\n".join(lines)
+
+
+def learning_rows(found: Mapping[str, Row], paper: str | None = None) -> list[dict[str, str]]:
+    """Rows of text for `learning_text`."""
+
+    def text(row: Row, name: str) -> str:
+        star = "*" if name in row["starred"].split() else ""
+        return "" if row[name] is None else f"{row[name]:.1f}{star}"
+
+    rows = [{"": name, **{_symbols(c): text(row, c) for c in _COLUMNS}} for name, row in found.items()]
+    if paper is not None:
+        if paper not in PAPER:
+            raise InputError(f"paper: {paper!r} is not in table 2, which has {', '.join(PAPER)}")
+        rows.append({"": "paper", **dict(zip(map(_symbols, _COLUMNS), map(str, PAPER[paper]), strict=True))})
+    return rows
+
+
+def plot_learning(curves: Sequence[Row], path: str | Path) -> None:
+    """Agreements and performance over training steps; the numbers go to a CSV file of the same name.
+
+    Args:
+        curves: of `learning_curves`.
+        path: its ending says the format.
+    """
+    names = list(dict.fromkeys(row["statistic"] for row in curves))
+    agreements = [name for name in names if name.startswith("A(") and name not in ("A(random)", "A(alpha,beta)")]
+    performances = [name for name in names if name.startswith("performance(")]
+    figure, axes = panels(1, 2)
+    for axis, lines in zip(axes[0], (agreements, performances), strict=True):
+        for name, style in zip(lines, line_styles(len(lines)), strict=True):
+            points = [(row["step"], 100 * row["value"]) for row in curves if row["statistic"] == name]
+            label = name.removeprefix("performance(").rstrip(")") if axis is axes[0, 1] else _symbols(name)
+            axis.plot(*zip(*points, strict=True), marker=".", label=label, **style)
+        axis.set_xscale("symlog", linthresh=50)
+        axis.set_xlabel("training steps")
+    for row in curves:
+        if row["statistic"] in ("A(random)", "A(alpha,beta)"):
+            axes[0, 0].axhline(100 * row["value"], color="#999999", linewidth=0.8, linestyle=":")
+            axes[0, 0].annotate(_symbols(row["statistic"]), (0, 100 * row["value"]), fontsize=7, va="bottom")
+    axes[0, 0].set_ylabel("agreement, %")
+    axes[0, 1].set_ylabel("words predicted right, %")
+    for axis in axes[0]:
+        axis.legend(frameon=False, fontsize=7)
+    save(figure, path, csv_text(curves))
+
+
+def _symbols(name: str) -> str:
+    """Greek letters; the text of a figure, and narrow columns.
+
+    >>> _symbols("A(alpha,beta_uf)")
+    'A(α,βuf)'
+    """
+    words = {"alpha_2": "α₂", "alpha": "α", "beta_": "β", "beta": "β", "delta": "Δ", "xi": "ξ", "A(random)": "Â"}
+    for word, symbol in words.items():
+        name = name.replace(word, symbol)
+    return name

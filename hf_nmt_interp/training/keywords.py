@@ -1,0 +1,89 @@
+"""Texts with classes: reading a file of them, and a made-up set whose keywords are known."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from pathlib import Path
+from random import Random
+
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.training.batching import Example
+
+Text = tuple[str, list[str]]  # class and words
+PAD, UNKNOWN = 0, 1
+
+
+def planted_texts(number: int, seed: int | str = 0, keywords: int = 20, fillers: int = 1000) -> Iterator[Text]:
+    """Texts of 10 to 30 words, most of them fillers by Zipf's law, whose class is that of most of their keywords.
+
+    A text has one to three keywords of its class, and one of the other class in half of those with two or more.
+
+    Args:
+        number: of texts.
+        seed: the same seed makes the same texts.
+        keywords: of each class, named `good0`, `bad0`, ...
+        fillers: words that tell nothing.
+    """
+    rng = Random(f"planted-{seed}")
+    words, weights = [f"w{n}" for n in range(fillers)], list(accumulate(1 / (n + 1) for n in range(fillers)))
+    for _ in range(number):
+        own, other = rng.sample(["good", "bad"], 2)
+        planted = [f"{own}{rng.randrange(keywords)}" for _ in range(rng.randint(1, 3))]
+        if len(planted) > 1 and rng.random() < 0.5:
+            planted.append(f"{other}{rng.randrange(keywords)}")
+        text = rng.choices(words, cum_weights=weights, k=rng.randint(10, 30) - len(planted)) + planted
+        rng.shuffle(text)
+        yield own, text
+
+
+def write_texts(texts: Iterable[Text], path: str | Path) -> None:
+    """One line a text: its class, a tab, words between spaces."""
+    lines = [f"{name}\t{' '.join(words)}\n" for name, words in texts]
+    Path(path).write_text("".join(lines), encoding="utf-8")
+
+
+def read_texts(path: str | Path) -> list[Text]:
+    """What `write_texts` wrote."""
+    found = []
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; give a file of lines with a class, a tab and words") from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        name, tab, text = line.partition("\t")
+        if not tab or not text.split():
+            raise InputError(f"{path}, line {number}: {line[:40]!r} is not a class, a tab and words")
+        found.append((name, text.split()))
+    return found
+
+
+class WordIds:
+    """Numbers of words and classes: words rarer than `min_count` are unknown (snell2021, appendix A.8).
+
+    Args:
+        texts: of the training set.
+        min_count: of a word to get a number of its own.
+    """
+
+    def __init__(self, texts: list[Text], min_count: int = 3) -> None:
+        counts = Counter(word for _, words in texts for word in words)
+        kept = sorted(word for word, count in counts.items() if count >= min_count)
+        self.words = {word: number for number, word in enumerate(kept, UNKNOWN + 1)}
+        self.classes = {name: number for number, name in enumerate(sorted({name for name, _ in texts}))}
+        if len(self.classes) < 2:
+            raise InputError(f"texts: classes {', '.join(self.classes) or 'none'}; a classifier needs two at least")
+
+    def __len__(self) -> int:
+        return len(self.words) + UNKNOWN + 1
+
+    def encode(self, texts: Iterable[Text], max_length: int) -> list[Example]:
+        """Examples of ids, cut to a length; the class is the one word of the output."""
+        found = []
+        for name, words in texts:
+            if name not in self.classes:
+                raise InputError(f"texts: class {name!r} is not in the training set: {', '.join(self.classes)}")
+            ids = [self.words.get(word, UNKNOWN) for word in words[:max_length]]
+            found.append({"input_ids": ids, "labels": [self.classes[name]]})
+        return found

@@ -1,0 +1,47 @@
+"""Snapshots: every output word of a set once, with its attention, probe and influence."""
+
+import pytest
+import torch
+
+from hf_nmt_interp.analysis.flips import flip_influence
+from hf_nmt_interp.analysis.learning import Snapshot, take_snapshot
+from hf_nmt_interp.analysis.probe import lexical_probe
+from hf_nmt_interp.errors import InputError
+from tests.tiny_models import random_batch, tiny_model
+
+LENGTHS = [[(5, 2)], [(3, 3), (2, 1)]]
+
+
+def test_rows_are_the_output_words_in_order(tmp_path):
+    model = tiny_model("lstm").train()
+    batches = [random_batch(model, lengths) for lengths in LENGTHS]
+    found = take_snapshot(model, batches, ("alpha", "beta", "delta"))
+    assert model.training
+    assert found.kept.sum(-1).tolist() == [5, 5, 3, 3, 3, 2]
+    right, row, model = 0, 0, model.eval()
+    for batch, lengths in zip(batches, LENGTHS, strict=True):
+        outputs = model(**batch, output_attentions=True)
+        expected = {
+            "alpha": outputs.cross_attentions[0].mean(1),
+            "beta": lexical_probe(model, **batch).log_beta,
+            "delta": flip_influence(model, **batch),
+        }
+        right += (outputs.logits.argmax(-1) == batch["labels"]).sum().item()
+        for b, (S, T) in enumerate(lengths):
+            for name, scores in expected.items():
+                torch.testing.assert_close(found.scores[name][row : row + T, :S], scores[b, :T, :S].detach())
+            row += T
+    assert found.performance == right / 6
+    found.save(tmp_path / "snapshots" / "7.safetensors")
+    again = Snapshot.load(tmp_path / "snapshots" / "7.safetensors")
+    assert again.performance == found.performance
+    assert torch.equal(again.kept, found.kept)
+    assert all(torch.equal(again.scores[name], found.scores[name]) for name in ("alpha", "beta", "delta"))
+    assert [path.name for path in (tmp_path / "snapshots").iterdir()] == ["7.safetensors"]
+
+
+def test_wrong_input_is_named():
+    with pytest.raises(InputError, match="scores: 'gamma' is not one of alpha, beta, delta"):
+        take_snapshot(tiny_model("lstm"), [], ("gamma",))
+    with pytest.raises(InputError, match="batches: there is no output word in them"):
+        take_snapshot(tiny_model("lstm"), [])

@@ -1,0 +1,133 @@
+"""How attention learns (snell2021, sections 2 and 3): the row of table 2 for a data set, with curves and a figure.
+
+Trains the LSTM model as usual (alpha, beta, Delta), with attention frozen to uniform (beta_uf), as usual from a second
+seed (for xi), and the bag-of-words proxy (beta_px), and looks at each of them on the whole validation set again and
+again, most often at the start.
+
+Examples:
+    # Multi30k from English to German, sizes of appendix A.8: 256 tokens are about 16 pairs
+    python trainer_scripts/study_attention_learning.py --output_dir runs/multi30k --train train.en train.de \
+        --valid val.en val.de --max_steps 4000
+
+    # text classification: a generated set with planted keywords, written to the output folder ...
+    python trainer_scripts/study_attention_learning.py --task classification --output_dir runs/keywords \
+        --tokens_per_batch 1280 --max_steps 1000
+
+    # ... or your own: each line a class, a tab, and words between spaces
+    python trainer_scripts/study_attention_learning.py --task classification --output_dir runs/reviews \
+        --train train.tsv --valid valid.tsv --tokens_per_batch 5000 --max_steps 4000
+
+The same command run again goes on where it was stopped. The output folder gets a folder for each training, with its
+checkpoints and `snapshots/`; `row.csv`, the table's row; `curves.csv` with all agreements at all steps; `curves.svg`.
+"""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.training.run import DataArguments, find_checkpoint
+
+DEFAULTS = {"learning_rate": 1e-3, "lr_scheduler_type": "constant", "tokens_per_batch": 256, "max_steps": 4000}
+DEFAULTS |= {"optim": "adamw_torch_fused", "save_steps": 500, "save_total_limit": 1, "logging_steps": 500}
+DEFAULTS |= {"disable_tqdm": True, "report_to": "none", "max_valid": 1_000_000}
+
+
+@dataclass
+class StudyArguments:
+    """What is trained and when it is looked at."""
+
+    task: str = field(default="translation", metadata={"help": "Or classification."})
+    set: list[str] = field(
+        default_factory=list, metadata={"help": "Fields of the LSTM model's configuration, as NAME=VALUE."}
+    )
+    vocab_size: int = field(default=8000, metadata={"help": "SentencePiece pieces, both languages (translation)."})
+    min_count: int = field(default=3, metadata={"help": "Rarer words become <unk> (classification)."})
+    max_length: int = field(default=128, metadata={"help": "Longer training examples are dropped, others cut."})
+    early_steps: list[int] = field(
+        default_factory=list, metadata={"help": "First steps to look at; the paper's by default."}
+    )
+    every: int = field(default=0, metadata={"help": "Steps between later looks; 0 for the paper's."})
+    uniform_steps: int = field(default=0, metadata={"help": "Length of the uniform training; 0 for --max_steps."})
+    second_seed_steps: int = field(default=0, metadata={"help": "Length of the second seed's; 0 for --max_steps."})
+    proxy_steps: int = field(default=0, metadata={"help": "Length of the proxy's; 0 for --max_steps."})
+    paper: str | None = field(default=None, metadata={"help": "Row of table 2 to print below, e.g. Multi30k."})
+    valid_tokens: int = field(default=2000, metadata={"help": "Tokens of a validation batch, per side."})
+
+
+def make_parser() -> Any:
+    from transformers import HfArgumentParser
+
+    from hf_nmt_interp.training.translation import TranslationConfig
+
+    kinds: Any = (StudyArguments, DataArguments, TranslationConfig)
+    parser = HfArgumentParser(kinds)
+    parser.set_defaults(**DEFAULTS)
+    return parser
+
+
+def train(name: str, model: Any, study: StudyArguments, task: Any, config: Any) -> None:
+    """Train one model, going on from its last checkpoint, with snapshots on the way."""
+    from hf_nmt_interp.training.learning import RUNS, SnapshotCallback, evaluation_steps
+    from hf_nmt_interp.training.translation import TranslationTrainer
+
+    steps = evaluation_steps(config.max_steps, study.early_steps or task.EARLY, study.every or task.EVERY)
+    trainer = TranslationTrainer(
+        model=model,
+        args=config,
+        train_dataset=task.train,
+        data_collator=task.collate,
+        callbacks=[SnapshotCallback(task.valid_batches, steps, RUNS[name].scores, RUNS[name].last_scores)],
+    )
+    trainer.train(resume_from_checkpoint=find_checkpoint(config))
+    trainer.save_model()
+    if tokenizer := getattr(task, "tokenizer", None):
+        tokenizer.save_pretrained(config.output_dir)  # so that every command takes the folder as a translator
+
+
+def main() -> None:
+    parser = make_parser()
+    arguments: tuple[Any, ...] = parser.parse_args_into_dataclasses()
+    study, data, config = arguments
+
+    from transformers import set_seed
+
+    from hf_nmt_interp.training.learning import RUNS, is_complete
+    from hf_nmt_interp.training.learning_tasks import make_task
+
+    task = make_task(study, data, config)
+    folder = Path(config.output_dir)
+    for name, run in RUNS.items():
+        steps = getattr(study, f"{name}_steps", 0) or config.max_steps
+        if is_complete(folder / name, steps):
+            continue
+        own = ["--output_dir", str(folder / name), "--max_steps", str(steps), "--seed", str(config.seed + run.seed)]
+        own_config: Any = parser.parse_args_into_dataclasses([*sys.argv[1:], *own])[2]
+        set_seed(own_config.seed)
+        train(name, task.make_model(run), study, task, own_config)
+    report(folder, study.paper)
+
+
+def report(folder: Path, paper: str | None) -> None:
+    """The row, the curves and the figure of all snapshots in the folder."""
+    from hf_nmt_interp.metrics.learning_table import MEASURES, learning_curves, table_row
+    from hf_nmt_interp.report.learning import learning_text, plot_learning
+    from hf_nmt_interp.report.style import csv_text
+    from hf_nmt_interp.training.learning import RUNS, read_snapshots
+
+    runs = {name: read_snapshots(folder / name) for name in RUNS}
+    curves = {measure: learning_curves(runs, measure) for measure in MEASURES}
+    found = {measure: table_row(rows) for measure, rows in curves.items()}
+    rows = [{"measure": name} | row for name, row in found.items()]
+    (folder / "row.csv").write_text(csv_text(rows), encoding="utf-8")
+    plot_learning(curves["agreement"], folder / "curves.svg")
+    print(learning_text({"A": found["agreement"], "tau": found["kendall_tau"]}, paper))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except InputError as error:
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        sys.exit(2)
