@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from tests.fuzzing import NIGHTLY
 from tests.tiny_models import tiny_model
 from tests.tiny_tokenizers import BUILDERS
 
@@ -22,6 +24,9 @@ TRANSLATORS: dict[str, tuple[str, dict[str, str]]] = {
     "t5": ("t5", {}),
     "bert": ("bert2bert", {}),
 }
+
+
+settings.load_profile("nightly" if NIGHTLY else "quick")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -79,7 +79,7 @@ def main() -> None:
     given = {name: getattr(model_args, name) for name in ("fusion", "fusion_lambda", "anneal_steps")}
     settings = {name: value for name, value in given.items() if value is not None}
     model = load_calibrated(model_args.model, model_args.from_scratch, **settings)
-    tokenizer = AutoTokenizer.from_pretrained(find_model(model_args.model))
+    tokenizer = AutoTokenizer.from_pretrained(find_model(model_args.model), trust_remote_code=False)
     set_languages(model, tokenizer, *data.codes)
     Run(CalibrationTrainer, model, tokenizer, data, config, model_args.max_length).complete(model_args.export)
 

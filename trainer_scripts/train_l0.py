@@ -105,7 +105,7 @@ def main() -> None:
     set_seed(config.seed)
     check_data(data, config)
     model = load_gated(model_args.model, config.gated_attentions, gate_init=model_args.gate_init)
-    tokenizer = AutoTokenizer.from_pretrained(find_model(model_args.model))
+    tokenizer = AutoTokenizer.from_pretrained(find_model(model_args.model), trust_remote_code=False)
     set_languages(model, tokenizer, *data.codes)
     run = Run(L0Trainer, model, tokenizer, data, config, model_args.max_length)
     results = {"before": describe(model.prune()) | (run.test() if data.test and model_args.test_before else {})}

@@ -79,7 +79,7 @@ def load_model(arguments: ModelArguments, data: DataArguments, config: Any) -> t
 
         from hf_nmt_interp.models.demo import find_model
 
-        tokenizer = AutoTokenizer.from_pretrained(find_model(arguments.tokenizer))
+        tokenizer = AutoTokenizer.from_pretrained(find_model(arguments.tokenizer), trust_remote_code=False)
     else:
         tokenizer = new_tokenizer(data, config, arguments.vocab_size, arguments.max_length)
     return new_model(arguments, tokenizer), tokenizer

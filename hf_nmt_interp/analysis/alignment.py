@@ -1,6 +1,5 @@
 """Word alignment from attribution (ding2019, sections 4 and 5): soft scores of words, links, dispersion."""
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,13 +7,21 @@ from typing import Any
 import numpy as np
 
 from hf_nmt_interp.analysis.contributions import entropy
-from hf_nmt_interp.attribution.api import Text, explain, make_method, translate_ids
+from hf_nmt_interp.attribution.api import Text, check_tokenizer, explain, make_method, translate_ids
 from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.translation import Translation
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.pharaoh import Links
-from hf_nmt_interp.text.tokens import Punctuation, TokenWords, encode_source, encode_target, words_of
+from hf_nmt_interp.text.tokens import (
+    Punctuation,
+    TokenWords,
+    as_sentences,
+    encode_source,
+    encode_target,
+    join_words,
+    words_of,
+)
 
 
 def word_scores(scores: np.ndarray, source: TokenWords, target: TokenWords) -> np.ndarray:
@@ -174,8 +181,11 @@ def align_words(
     A pair with a side without words is not shown to the model and has no links; the translation of nothing is nothing.
     """
     explainer = make_aligner(model, method, **settings)
+    check_tokenizer(model, tokenizer)
     extract_links(np.zeros((0, 0)), extraction, threshold)  # wrong settings are refused before the work
-    if isinstance(targets, str) or (targets is not None and len(targets) != len(sources)):
+    sources = as_sentences("sources", sources)
+    targets = None if targets is None else as_sentences("targets", targets)
+    if targets is not None and len(targets) != len(sources):
         raise InputError(f"targets: {len(targets)} targets for {len(sources)} sources; one each is needed")
     given: Sequence[Text | None] = [None] * len(sources) if targets is None else targets
     texts = [(_text(s), None if t is None else _text(t)) for s, t in zip(sources, given, strict=True)]
@@ -183,11 +193,6 @@ def align_words(
 
     encoded = [encode_source(tokenizer, sources[n], punctuation) for n in full]
     if targets is None:
-        limit = getattr(model.get_encoder().config, "max_position_embeddings", None) or math.inf
-        if (longest := max((len(e.ids) for e in encoded), default=0)) > limit:
-            raise InputError(
-                f"sources: {longest} tokens are more than the model's {limit} positions; split the sentence"
-            )
         pairs = translate_ids(model, [e.ids for e in encoded], batch_size, **(generate or {}))
         target_sides = [words_of(tokenizer, pair.target_ids, True, punctuation) for pair in pairs]
         for n, pair in zip(full, pairs, strict=True):
@@ -208,7 +213,7 @@ def align_words(
 
 
 def _text(text: Text) -> str:
-    return text if isinstance(text, str) else " ".join(text)
+    return text if isinstance(text, str) else join_words(text)[0]
 
 
 def _unaligned(source: str, target: str) -> WordAlignment:

@@ -1,19 +1,21 @@
 """`attribute` and `explain_generation`: from text or `generate()` to results."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, overload
+from numbers import Integral, Real
+from typing import Any, get_args, overload
 
+import torch
 from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution import METHODS
-from hf_nmt_interp.attribution.base import AttributionMethod, Scores, evaluating
+from hf_nmt_interp.attribution.base import AttributionMethod, Scores, check_ids, evaluating
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.generation import record_generation
 from hf_nmt_interp.decoding.translation import Translation, collate
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.text.tokens import TokenWords, encode_source, encode_target, words_of
+from hf_nmt_interp.text.tokens import TokenWords, as_sentences, encode_source, encode_target, words_of
 
 Text = str | Sequence[str]  # a sentence, or its words
 Track = Callable[[list[list[int]]], Iterable[list[int]]]  # what batches of rows pass through, e.g. a progress bar
@@ -23,11 +25,41 @@ def make_method(model: PreTrainedModel, method: str, **settings) -> AttributionM
     """The attribution method of that name for a model."""
     if method not in METHODS:
         raise InputError(f"method: {method!r} is not one of {', '.join(METHODS)}")
-    known = list(inspect.signature(METHODS[method]).parameters)[1:]
-    for name in settings:
+    known = dict(inspect.signature(METHODS[method]).parameters)
+    known.pop("model")
+    for name, value in settings.items():
         if name not in known:
             raise InputError(f"{name}: method {method!r} has no such setting; it has {', '.join(known)}")
+        _check_type(name, value, known[name].annotation)
     return METHODS[method](model, **settings)
+
+
+def _check_type(name: str, value: Any, annotation: Any) -> None:
+    """Refuse a value that is none of the types a setting is annotated with; numbers may be NumPy's."""
+    kinds = get_args(annotation) or (annotation,)
+    numbers: dict[Any, Any] = {int: Integral, float: Real}
+    fits = isinstance(value, tuple(numbers.get(kind, kind) for kind in kinds))
+    if not fits or (isinstance(value, bool) and bool not in kinds):
+        expected = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
+        raise InputError(f"{name}: {value!r} is not of type {expected}")
+
+
+def check_tokenizer(model: Any, tokenizer: Any) -> None:
+    """Refuse a tokenizer that cannot be the model's: it has more tokens, or sentences end by another one."""
+    size = model.get_encoder().get_input_embeddings().num_embeddings
+    if tokenizer is not None and len(tokenizer) > size:
+        raise InputError(f"tokenizer: {len(tokenizer)} tokens, but the model has {size}; use the model's own")
+    ends = getattr(tokenizer, "eos_token_id", None), model.config.eos_token_id
+    if all(isinstance(end, int) for end in ends) and ends[0] != ends[1]:
+        raise InputError(
+            f"tokenizer: its sentences end by token {ends[0]}, the model's by {ends[1]}; use the model's own"
+        )
+
+
+def _check_rows(name: str, rows: Sequence[Sequence[int]], stack: Any) -> None:
+    """Before any work: the ids of every sentence are the model's, and fit in its positions."""
+    for i, ids in enumerate(rows):
+        check_ids(f"{name}[{i}]", torch.tensor(ids, dtype=torch.long), stack)
 
 
 @overload
@@ -69,14 +101,15 @@ def attribute(
         One `AttributionResult` for one sentence, a list for a list.
     """
     explainer = make_method(model, method, **settings)
+    check_tokenizer(model, tokenizer)
     single = isinstance(sources, str)
-    source_list = [sources] if single else list(sources)
+    source_list = [sources] if single else as_sentences("sources", sources)
     if target is None:
         pairs = translate(model, tokenizer, source_list, batch_size, generate)
     else:
         if isinstance(target, str) and not single:
             raise InputError(f"target: {target!r} is one sentence for a list of sources; give a list of targets")
-        pairs = encode_pairs(tokenizer, source_list, [target] if single else list(target))
+        pairs = encode_pairs(tokenizer, source_list, [target] if single else as_sentences("target", target))
     results = explain(explainer, *pairs, batch_size, settings)
     return results[0] if single else results
 
@@ -98,6 +131,8 @@ def translate(
 ) -> tuple[list[Translation], list[TokenWords], list[TokenWords]]:
     """Translate sentences: what `explain` takes, translations with the words of both sides."""
     encoded = [encode_source(tokenizer, text) for text in sources]
+    if not isinstance(generate or {}, Mapping):
+        raise InputError(f"generate: {generate!r} is no dictionary of arguments, as {{'num_beams': 4}}")
     translations = translate_ids(model, [e.ids for e in encoded], batch_size, **(generate or {}))
     target_sides = [words_of(tokenizer, t.target_ids, is_target=True) for t in translations]
     return translations, [e.token_words for e in encoded], target_sides
@@ -107,11 +142,17 @@ def translate_ids(model: Any, sources: list[list[int]], batch_size: int, **gener
     """Translate by `generate()`, one translation a source; order is kept, batches are of similar length."""
     if generate.get("num_return_sequences", 1) != 1:
         raise InputError("num_return_sequences: one translation a source here; use explain_generation for more")
+    _check_rows("sources", sources, model.get_encoder())
     found: list[Translation | None] = [None] * len(sources)
     for rows in batches_of([len(ids) for ids in sources], batch_size):
         batch = collate([Translation(sources[i], [0]) for i in rows], model.config.pad_token_id, model.device)
         with evaluating(model), record_generation(model) as translations:
-            model.generate(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], **generate)
+            try:
+                model.generate(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], **generate)
+            except IndexError as error:  # the sources have been checked
+                raise InputError(
+                    "generate: a translation grew longer than the model's positions; give a smaller max_new_tokens"
+                ) from error
         for i, translation in zip(rows, translations, strict=True):
             found[i] = translation
     return [translation for translation in found if translation is not None]
@@ -128,6 +169,8 @@ def explain(
     """Explain translations given as ids; order is kept, batches are of similar length."""
     results: list[AttributionResult | None] = [None] * len(translations)
     model = explainer.model
+    _check_rows("sources", [t.source_ids for t in translations], model.get_encoder())
+    _check_rows("targets", [t.target_ids for t in translations], model.get_decoder())
     for rows in batches_of([t.size for t in translations], batch_size):
         batch = collate([translations[i] for i in rows], model.config.pad_token_id, model.device)
         scores = explainer(**batch)
@@ -196,14 +239,15 @@ def explain_generation(model: PreTrainedModel, tokenizer: Any, method: str = "lr
         An object whose `results` has one `AttributionResult` per returned sequence, inside the context or after it.
     """
     explainer = make_method(model, method, **settings)
+    check_tokenizer(model, tokenizer)
     with record_generation(model) as translations:
         yield Explained(explainer, tokenizer, translations, settings)
 
 
 def batches_of(sizes: Sequence[int], batch_size: int) -> Iterator[list[int]]:
     """Rows of batches of similar size, longest first."""
-    if batch_size < 1:
-        raise InputError(f"batch_size: {batch_size} must be at least 1")
+    if not isinstance(batch_size, Integral) or batch_size < 1:
+        raise InputError(f"batch_size: {batch_size!r} must be a whole number of at least 1")
     order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
     for start in range(0, len(order), batch_size):
         yield order[start : start + batch_size]

@@ -2,7 +2,7 @@
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -77,38 +77,57 @@ def make_batch(
     decoder_input_ids: Tensor | None = None,
 ) -> Batch:
     """Check the tensors of a batch; where the decoder's input is not given, shift the labels as the family does."""
-    given = {"input_ids": input_ids, "labels": labels, "attention_mask": attention_mask}
-    for name, ids in (given | {"decoder_input_ids": decoder_input_ids}).items():
-        if ids is None:
-            continue
-        if ids.ndim != 2 or ids.is_floating_point() or ids.shape[0] != input_ids.shape[0]:
-            raise InputError(
-                f"{name}: whole numbers of shape [batch, length] are needed, got {ids.dtype} of {list(ids.shape)}"
-            )
-        if ids.device != model.device:
-            raise InputError(
-                f"{name}: on {ids.device}, the model is on {model.device}; move it with .to(model.device)"
-            )
-    mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask.long()
+    _check_tensor("input_ids", input_ids, model)
+    _check_tensor("labels", labels, model)
+    if len(labels) != len(input_ids):
+        raise InputError(f"labels: {len(labels)} rows, but input_ids has {len(input_ids)}; one each is needed")
+    if attention_mask is not None:
+        _check_tensor("attention_mask", attention_mask, model, (*_WHOLE, torch.bool), input_ids.shape)
+    if decoder_input_ids is not None:
+        _check_tensor("decoder_input_ids", decoder_input_ids, model, size=labels.shape)
+    mask = torch.ones_like(input_ids) if attention_mask is None else (attention_mask != 0).long()
     for name, kept in {"attention_mask": mask.bool(), "labels": labels != -100}.items():
         lengths = kept.sum(-1, keepdim=True)
         if not torch.equal(kept, torch.arange(kept.shape[1], device=kept.device) < lengths):
             raise InputError(f"{name}: padding must stand at the end of a row (pad with padding_side='right')")
         if (lengths == 0).any():
             raise InputError(f"{name}: row {int((lengths == 0).nonzero()[0, 0])} has no tokens; leave it out")
-    _check_range("input_ids", input_ids, model.get_encoder())
-    _check_range("labels", labels.masked_fill(labels == -100, 0), model.get_decoder())
+    check_ids("input_ids", input_ids, model.get_encoder())
+    check_ids("labels", labels.masked_fill(labels == -100, 0), model.get_decoder())
     shifted = decoder_inputs(model, labels) if decoder_input_ids is None else decoder_input_ids
+    check_ids("decoder_input_ids", shifted, model.get_decoder())
     return Batch(input_ids, mask, labels, shifted)
 
 
-def _check_range(name: str, ids: Tensor, stack: Any) -> None:
+_WHOLE = torch.int64, torch.int32
+
+
+def _check_tensor(
+    name: str, ids: Any, model: PreTrainedModel, dtypes: Sequence[torch.dtype] = _WHOLE, size: Sequence[int] = ()
+) -> None:
+    """Refuse what is no tensor [batch, length] of whole numbers on the model's device, or not of the size needed."""
+    if not isinstance(ids, Tensor):
+        raise InputError(f"{name}: a tensor [batch, length] is needed, got {type(ids).__name__}; see torch.tensor")
+    if ids.ndim != 2 or ids.dtype not in dtypes:
+        raise InputError(
+            f"{name}: whole numbers of shape [batch, length] are needed, got {ids.dtype} of {list(ids.shape)}"
+        )
+    if not len(ids):
+        raise InputError(f"{name}: a batch of no rows; leave it out")
+    if size and ids.shape != tuple(size):
+        raise InputError(f"{name}: shape {list(ids.shape)}; {list(size)} is needed beside the others of the batch")
+    if ids.device != model.device:
+        raise InputError(f"{name}: on {ids.device}, the model is on {model.device}; move it with .to(model.device)")
+
+
+def check_ids(name: str, ids: Tensor, stack: Any) -> None:
+    """Refuse ids that an encoder or decoder has no embedding for, and more of them than it has positions."""
     size = stack.get_input_embeddings().num_embeddings
     if (wrong := ids[(ids < 0) | (ids >= size)]).numel():
         raise InputError(f"{name}: {wrong[0]} is not among the model's {size} tokens; use the model's own tokenizer")
     limit = getattr(stack.config, "max_position_embeddings", None)
-    if limit is not None and ids.shape[1] > limit:
-        raise InputError(f"{name}: {ids.shape[1]} tokens are more than the model's {limit} positions; cut them")
+    if limit is not None and ids.shape[-1] > limit:
+        raise InputError(f"{name}: {ids.shape[-1]} tokens are more than the model's {limit} positions; cut them")
 
 
 _SWITCHING = threading.Lock()
@@ -162,6 +181,10 @@ class AttributionMethod(ABC):
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
         self.parts = parts(model)
+        if empty := next((name for name, weight in model.named_parameters() if weight.is_meta), None):
+            raise InputError(
+                f"model: {empty} is on the meta device and holds no numbers; load the weights without offloading"
+            )
 
     def __call__(
         self,
@@ -180,7 +203,10 @@ class AttributionMethod(ABC):
         """
         batch = make_batch(self.model, input_ids, labels, attention_mask, decoder_input_ids)
         with evaluating(self.model):
-            return self.explain(batch)
+            scores = self.explain(batch)
+        if any(values.isnan().any() for values in (scores.source, scores.prefix, scores.start)):
+            raise InputError(f"model: {self.name} gives NaN; check the weights, or compute in float32")
+        return scores
 
     @classmethod
     def fits(cls, model: PreTrainedModel) -> bool:
@@ -195,5 +221,8 @@ class AttributionMethod(ABC):
 def label_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
     """Log-probabilities [B, T] of the labels, 0 for padding."""
     kept = labels != -100
-    picked = logits.gather(-1, labels.clamp(min=0)[..., None])[..., 0] - logits.logsumexp(-1)
+    total = logits.logsumexp(-1)
+    if not total[kept].isfinite().all():
+        raise InputError("model: its logits are not finite; check the weights and the input")
+    picked = logits.gather(-1, labels.long().clamp(min=0)[..., None])[..., 0] - total
     return torch.where(kept, picked, 0)

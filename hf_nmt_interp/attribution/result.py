@@ -134,7 +134,8 @@ class AttributionResult:
         return frame([self])
 
     def __repr__(self) -> str:
-        share = float(np.nanmean(self.source_contribution)) if len(self.start) else float("nan")
+        shares = self.source_contribution[~np.isnan(self.source_contribution)]
+        share = shares.mean() if shares.size else float("nan")
         shown = (" ".join(side.words) for side in (self.source_side, self.target_side))
         pair = " -> ".join(repr(text if len(text) <= 40 else text[:37] + "...") for text in shown)
         gap = "" if self.conservation_gap is None else f", conservation gap {self.conservation_gap:.1e}"

@@ -31,8 +31,8 @@ class Noise:
     def __init__(self, stack: Stack, copies: int, sigma: float, seed: int) -> None:
         if copies < 0 or copies != int(copies):
             raise InputError(f"smoothgrad: {copies} noisy copies are impossible; 30 is usual, 0 is no SmoothGrad")
-        if not sigma > 0:
-            raise InputError(f"sigma: {sigma} must be above 0; for no noise use smoothgrad=0")
+        if not 0 < sigma < float("inf"):
+            raise InputError(f"sigma: {sigma} must be above 0 and finite; for no noise use smoothgrad=0")
         self.stack, self.copies, self.sigma, self.seed = stack, copies, sigma, seed
 
     @torch.no_grad()
@@ -83,6 +83,8 @@ class Memory:
         if limit < 1:
             raise InputError(f"max_memory: {limit} bytes; a positive number is needed, such as 2**30")
         linears = [m.out_features for m in model.modules() if isinstance(m, nn.Linear) and m is not parts.projection]
+        if not linears:
+            raise InputError("model: it has no nn.Linear layers, it may be quantised; load it in float32")
         linears += [8 * m.hidden_size for m in model.modules() if isinstance(m, nn.LSTM)]  # gates and their results
         self.numbers = limit // 2 // next(model.parameters()).element_size()
         self.kept, self.widest, self.vocabulary = sum(linears), max(linears), parts.projection.out_features

@@ -113,6 +113,10 @@ def read_sentences(args: argparse.Namespace) -> list[str]:
         found = read_file(args.input or "-")
     else:
         found = args.sentences
+    from hf_nmt_interp.text.tokens import check_text
+
+    for number, sentence in enumerate(found, 1):
+        check_text(f"sentence {number}", sentence)
     if not found:
         raise InputError("no sentences: give them as arguments, in a file with --input, or - for stdin")
     return found[: args.limit]

@@ -1,10 +1,13 @@
 """From `--model` to a model and its tokenizer."""
 
 import argparse
+import json
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError  # what torch raises for weights that are more than numbers
 from typing import Any
 
 from hf_nmt_interp.decoding.languages import set_languages
@@ -85,23 +88,57 @@ def _from_pretrained(name: str) -> tuple[Any, Any]:
 
     register_kinds()
     place = str(path) if path.exists() else name
+    _check_json(path)
+    options: dict[str, Any] = {"output_loading_info": True, "ignore_mismatched_sizes": True, "dtype": "float32"}
     try:
         with quiet():
-            model, info = AutoModelForSeq2SeqLM.from_pretrained(place, output_loading_info=True)
-    except (OSError, ValueError, SafetensorError) as error:
+            model, info = AutoModelForSeq2SeqLM.from_pretrained(place, trust_remote_code=False, **options)
+    except (OSError, ValueError, RuntimeError, UnpicklingError, SafetensorError) as error:
         raise InputError(f"--model: {name!r} cannot be loaded: {_reason(error, path.exists())}") from error
     try:
-        tokenizer = AutoTokenizer.from_pretrained(place)
-    except (OSError, ValueError, TypeError) as error:  # TypeError: Marian's, where files are missing
+        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+    except (OSError, ValueError, TypeError, RuntimeError) as error:  # TypeError: Marian's, where files are missing
         raise InputError(f"--model: {name!r} has no tokenizer that loads; save it beside the weights") from error
-    if missing := sorted(info["missing_keys"]):  # they would be random
-        raise InputError(f"--model: {name!r} has no weights for {missing[0]} and {len(missing) - 1} others")
+    _check_weights(name, model, info)
     return model, tokenizer
+
+
+def _check_json(folder: Path) -> None:
+    """Refuse JSON files that were cut off; transformers passes over some of them in silence."""
+    for path in sorted(folder.glob("*.json")):
+        try:
+            json.loads(path.read_bytes())
+        except ValueError as error:
+            raise InputError(f"--model: {path} is no JSON ({error}); save the model again") from error
+
+
+def _check_weights(name: str, model: Any, info: dict[str, Any]) -> None:
+    """Refuse weights that would be random or are no numbers; say which have no place in the model."""
+    if missing := sorted(info["missing_keys"]):
+        raise InputError(f"--model: {name!r} has no weights for {missing[0]} and {len(missing) - 1} others")
+    if mismatched := sorted(info["mismatched_keys"]):
+        key, found, needed = mismatched[0]
+        raise InputError(
+            f"--model: {name!r} has {key} of {list(found)} where its config.json needs {list(needed)}, and "
+            f"{len(mismatched) - 1} others like it; they are not of the same model"
+        )
+    if bad := next((key for key, weight in model.named_parameters() if not weight.isfinite().all()), None):
+        raise InputError(f"--model: {name!r} has NaN or inf in {bad}; take an earlier checkpoint")
+    if unused := sorted(info["unexpected_keys"]):
+        print(
+            f"hf-nmt-interp: --model: {name!r} has weights that its config.json has no place for, {unused[0]} and "
+            f"{len(unused) - 1} others; they are left out",
+            file=sys.stderr,
+        )
 
 
 def _reason(error: Exception, is_local: bool) -> str:
     """Why loading failed and what to do, in one line."""
     text = " ".join(str(error).split())
+    if "trust_remote_code" in text:
+        return "it is made by code of its own, which is never run here; load it in Python, if you trust it"
+    if "Unrecognized configuration class" in text:
+        return "it is no encoder-decoder, and no others translate here; AutoModelForSeq2SeqLM must know its kind"
     if is_local:
         return text[:200]
     if "offline" in text or "connect" in text:

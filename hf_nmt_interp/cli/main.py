@@ -1,6 +1,7 @@
 """`hf-nmt-interp <verb>`: finds the verb, turns errors of the user into one line and exit code 2."""
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -9,6 +10,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from hf_nmt_interp.cli.corpus import check_processes
+from hf_nmt_interp.cli.output import check_outputs
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.version import __version__
 
@@ -66,6 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.environ.setdefault(f"{library}_VERBOSITY", "error")
     try:
         check_processes(args)
+        check_outputs(args)
         args.run(args)
         sys.stdout.flush()
     except InputError as error:
@@ -76,6 +79,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever reads, e.g. `head`, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python flushes again on its way out
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        if args.traceback or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO):
+            raise
+        print(f"hf-nmt-interp {args.verb}: error: cannot write: {error.strerror}", file=sys.stderr)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     return 0

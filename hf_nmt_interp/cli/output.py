@@ -1,6 +1,7 @@
 """Where results go: stdout or a file, rows in four formats, a progress bar on stderr."""
 
 import argparse
+import errno
 import json
 import os
 import sys
@@ -16,6 +17,29 @@ from hf_nmt_interp.errors import InputError
 Row = dict[str, Any]
 T = TypeVar("T")
 C = TypeVar("C", bound=Sized)
+
+
+# arguments that name what is written, and whether it is a folder
+_WRITTEN = {"output": False, "translations": False, "figure": False, "figures": True, "folder": True}
+
+
+def check_outputs(args: argparse.Namespace) -> None:
+    """Before any work: files that will be written have a folder, folders a place where they can be made."""
+    for name, is_folder in _WRITTEN.items():
+        if (path := getattr(args, name, None)) is None:
+            continue
+        place = Path(os.path.realpath(path))
+        folder = place if is_folder else place.parent
+        while is_folder and not folder.exists():
+            folder = folder.parent
+        problems = {
+            errno.EISDIR: place.is_dir() and not is_folder,
+            errno.ENOENT: not folder.exists(),
+            errno.ENOTDIR: not folder.is_dir(),
+            errno.EACCES: not (os.access(folder, os.W_OK) or place.exists()),
+        }
+        if found := next((number for number, is_so in problems.items() if is_so), None):
+            raise InputError(f"--{name}: {path}: {os.strerror(found)}")
 
 
 @contextmanager

@@ -108,5 +108,11 @@ def _check(sentence: Sentence, open_until: int, places: list[str]) -> None:
     for where, word, head in zip(places, range(count), sentence.heads, strict=True):
         if head is not None and (head >= count or head == word):
             raise InputError(f"{where}: HEAD {head + 1} of word {word + 1} is itself or not among {count} words")
+    for where, word, head in zip(places, range(count), sentence.heads, strict=True):
+        steps = 0
+        while head is not None and steps < count:
+            head, steps = sentence.heads[head], steps + 1
+        if head is not None:
+            raise InputError(f"{where}: the heads of word {word + 1} lead round in a circle; the file must have trees")
     if open_until > count:
         raise InputError(f"{places[-1] if places else ''}: the multiword token goes on to word {open_until}")

@@ -51,9 +51,26 @@ def format_links(sure: Iterable[tuple[int, int]], possible: Iterable[tuple[int, 
     return " ".join(f"{i + base}{'-' if (i, j) in sure else 'p'}{j + base}" for i, j in sorted(sure | set(possible)))
 
 
-def read_gold(path: str | Path, base: int = 0) -> tuple[list[Links], list[Links]]:
-    """Sure and possible links of each sentence pair of a gold file, as `alignment_error_rate` takes them."""
+def read_gold(
+    path: str | Path, base: int = 0, pairs: Sequence[tuple[str, str]] | None = None
+) -> tuple[list[Links], list[Links]]:
+    """Sure and possible links of each sentence pair of a gold file, as `alignment_error_rate` takes them.
+
+    Args:
+        path: of the file.
+        base: what it counts from, 0 or 1.
+        pairs: the sentence pairs, words between spaces; links must be among their words.
+    """
     lines = [parse_links(line, base, f"{path}, line {number}") for number, line in enumerate(read_lines(path), 1)]
+    if pairs is not None and len(pairs) != len(lines):
+        raise InputError(f"{path}: {len(lines)} lines, but there are {len(pairs)} sentence pairs; one each is needed")
+    for number, (source, target) in enumerate(pairs or [], 1):
+        sizes = len(source.split()), len(target.split())
+        if outside := sorted(link for link in lines[number - 1][1] if link[0] >= sizes[0] or link[1] >= sizes[1]):
+            raise InputError(
+                f"{path}, line {number}: link {format_links(outside[:1], base=base)} is out of range; the pair has "
+                f"{sizes[0]} and {sizes[1]} words, counted from {base}"
+            )
     return [sure for sure, _ in lines], [possible for _, possible in lines]
 
 

@@ -8,7 +8,7 @@ import codecs
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -122,11 +122,8 @@ def _encode(
     punctuation: Punctuation,
     given: Sequence[Span] | None = None,
 ) -> Encoded:
-    sentence, words = (text, []) if isinstance(text, str) else _join(text)
-    try:
-        sentence.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"text: {sentence!r} has a lone surrogate at {error.start}; read it as UTF-8") from error
+    sentence, words = (text, []) if isinstance(text, str) else join_words(text)
+    check_text("text", sentence)
     ids, spans = _locate(tokenizer, sentence, is_target)
     pieces = _pieces(tokenizer, ids, is_target)
     special = _special(tokenizer, pieces)
@@ -140,8 +137,26 @@ def _encode(
     return Encoded(ids, _group(tokenizer, pieces, special, spans, sentence, words))
 
 
-def _join(words: Sequence[str]) -> tuple[str, list[Span]]:
+def check_text(name: str, text: str) -> None:
+    """Refuse text that is no Unicode."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        near = text[max(0, error.start - 20) : error.start + 20]
+        raise InputError(f"{name}: {near!r} has a lone surrogate at {error.start}; read it as UTF-8") from error
+
+
+def as_sentences(name: str, given: Any) -> list[Any]:
+    """A list of sentences, each checked when it is encoded."""
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise InputError(f"{name}: {str(given)[:40]!r} is no list of sentences")
+    return list(given)
+
+
+def join_words(words: Sequence[str]) -> tuple[str, list[Span]]:
     """Words joined by single spaces, and where each of them stands; an empty word takes no room."""
+    if isinstance(words, bytes | Mapping) or not isinstance(words, Sequence):
+        raise InputError(f"text: {str(words)[:40]!r} is {type(words).__name__}, not a sentence or a list of its words")
     if wrong := [word for word in words if not isinstance(word, str)]:
         raise InputError(f"text: {wrong[0]!r} among the words is no string; give a sentence or a list of its words")
     text, spans = "", []
@@ -262,11 +277,12 @@ def _spm(tokenizer: Any, is_target: bool) -> Any:
 
 def _kind(tokenizer: Any) -> str:
     """The mark of a tokenizer's kind: `▁` for SentencePiece, else the name of its decoder."""
-    decoder = repr(tokenizer.backend_tokenizer.decoder) if tokenizer.is_fast else ""
+    is_fast = getattr(tokenizer, "is_fast", None)
+    decoder = repr(tokenizer.backend_tokenizer.decoder) if is_fast else ""
     for kind in ("ByteLevel", "WordPiece", "▁"):
         if kind in decoder:
             return kind
-    if _spm(tokenizer, False):
+    if is_fast is not None and _spm(tokenizer, False):
         return "▁"
     raise InputError(
         f"tokenizer: {type(tokenizer).__name__} is not supported; "

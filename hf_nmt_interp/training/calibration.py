@@ -29,7 +29,7 @@ def load_calibrated(name: str, from_scratch: bool = False, **settings: Any) -> A
         settings: of `from_pretrained`, e.g. `fusion="anneal", anneal_steps=3000`.
     """
     name = find_model(name)
-    kind = AutoConfig.from_pretrained(name).model_type.removeprefix("calibrated_")
+    kind = AutoConfig.from_pretrained(name, trust_remote_code=False).model_type.removeprefix("calibrated_")
     classes: dict[str, Any] = {
         c.config_class.model_type.removeprefix("calibrated_"): c
         for c in CalibratedAttentionMixin.__subclasses__()

@@ -2,10 +2,12 @@
 
 import json
 import re
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from transformers import PreTrainedModel
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
@@ -18,7 +20,8 @@ def list_checkpoints(folder: str | Path, *, complete: bool = True) -> list[Path]
 
     Args:
         folder: the run's `output_dir`.
-        complete: leave out those a kill left half written, whose last file `trainer_state.json` is missing or cut off.
+        complete: leave out those a kill left half written: `trainer_state.json`, which is written last, is missing
+            or cut off, or another file is.
     """
     pattern = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
     steps = {path: match for path in Path(folder).glob("*/") if (match := pattern.fullmatch(path.name))}
@@ -31,7 +34,18 @@ def _is_complete(checkpoint: Path) -> bool:
         json.loads((checkpoint / "trainer_state.json").read_bytes())
     except (FileNotFoundError, json.JSONDecodeError):
         return False
-    return any(checkpoint.glob("*.safetensors"))  # else a kill caught it half deleted
+    weights = list(checkpoint.glob("*.safetensors"))
+    states = [*checkpoint.glob("*.pt"), *checkpoint.glob("*.pth")]  # zip archives, whose directory stands at the end
+    # without weights a kill caught it half deleted
+    return bool(weights) and all(map(_is_whole, weights)) and all(map(zipfile.is_zipfile, states))
+
+
+def _is_whole(weights: Path) -> bool:
+    try:
+        with safe_open(weights, "pt"):
+            return True
+    except (OSError, SafetensorError):
+        return False
 
 
 def average_checkpoints(model: PreTrainedModel, folders: Sequence[str | Path]) -> None:

@@ -30,7 +30,7 @@ def load_gated(name: str, gated_attentions: str | list[str] = "all", **settings:
         settings: of `from_pretrained`, e.g. `gate_init=2.0`.
     """
     name = find_model(name)
-    kind = AutoConfig.from_pretrained(name).model_type
+    kind = AutoConfig.from_pretrained(name, trust_remote_code=False).model_type
     classes: dict[str, Any] = {
         c.config_class.model_type: c for c in GatedHeadsMixin.__subclasses__() if c.config_class
     }

@@ -2,8 +2,9 @@
 
 import json
 import shlex
+import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -99,6 +100,21 @@ def bleu_and_chrf(tokenizer: Any, references: list[str], prediction) -> dict[str
     return {"bleu": scores[0].score, "chrf": scores[1].score}
 
 
+def without_tokens(argv: Sequence[str]) -> list[str]:
+    """A command line with the values of `--hub_token` and the like hidden.
+
+    >>> without_tokens(["train.py", "--hub_token", "hf_abc", "--push_to_hub_token=hf_abc", "--seed", "1"])
+    ['train.py', '--hub_token', '***', '--push_to_hub_token=***', '--seed', '1']
+    """
+    shown, hide = [], False
+    for argument in argv:
+        name, equals, _ = argument.partition("=")
+        is_token = name.startswith("--") and name.endswith("token")
+        shown.append("***" if hide else f"{name}=***" if is_token and equals else argument)
+        hide = is_token and not equals
+    return shown
+
+
 def find_checkpoint(config: Any) -> str | None:
     """The checkpoint to resume from: the one asked for, else the last complete one in the output folder."""
     from hf_nmt_interp.training.checkpoints import list_checkpoints
@@ -128,8 +144,8 @@ def load_checkpoint(name: str, data: DataArguments) -> tuple[Any, Any]:
 
     place = find_model(name)
     register_kinds()
-    model = AutoModelForSeq2SeqLM.from_pretrained(place, dtype="float32")
-    tokenizer = AutoTokenizer.from_pretrained(place)
+    model = AutoModelForSeq2SeqLM.from_pretrained(place, dtype="float32", trust_remote_code=False)
+    tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
     set_languages(model, tokenizer, *data.codes)
     return model, tokenizer
 
@@ -145,7 +161,10 @@ def new_tokenizer(data: DataArguments, config: Any, vocab_size: int, max_length:
         if not (folder / "tokenizer_config.json").is_file():
             pairs = islice(open_split(data, "train"), data.vocabulary_pairs)
             sentences = (side for pair in pairs for side in pair)
-            train_marian_tokenizer(sentences, folder, vocab_size, data.source_lang, data.target_lang, max_length)
+            part = folder.with_name("tokenizer.part")  # appears under its name when it is whole
+            train_marian_tokenizer(sentences, part, vocab_size, data.source_lang, data.target_lang, max_length)
+            shutil.rmtree(folder, ignore_errors=True)
+            part.rename(folder)
     tokenizer = MarianTokenizer.from_pretrained(folder)
     if len(tokenizer) != vocab_size:
         raise InputError(
@@ -283,6 +302,8 @@ class Run:
 
     def write(self, results: dict[str, Any]) -> None:
         """`results.json` in the output folder, with the command that made them."""
-        found = {"command": shlex.join(["python", *sys.argv]), **results}
+        found = {"command": shlex.join(["python", *without_tokens(sys.argv)]), **results}
         path = Path(self.trainer.args.output_dir) / "results.json"
-        path.write_text(json.dumps(found, indent=2), encoding="utf-8")
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(found, indent=2), encoding="utf-8")
+        part.replace(path)

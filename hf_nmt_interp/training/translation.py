@@ -3,6 +3,7 @@
 import logging
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from accelerate.data_loader import DataLoaderShard
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, Seq2SeqTrainer, Seq2SeqTrainingArguments
+from transformers.trainer import TRAINING_ARGS_NAME
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.training.batching import TokenBatches
@@ -175,6 +177,14 @@ class TranslationTrainer(Seq2SeqTrainer):
         known = {*(self.model._keys_to_ignore_on_save or ()), *self.model.all_tied_weights_keys}
         missing = [key for key in load_result.missing_keys if key not in known]
         super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        """As always, but the arguments are written as JSON, without tokens, not as a pickle."""
+        super()._save(output_dir, state_dict)
+        pickled = Path(output_dir or str(self.args.output_dir), TRAINING_ARGS_NAME)
+        if pickled.exists():  # one process writes it
+            pickled.with_suffix(".json").write_text(self.args.to_json_string(), encoding="utf-8")
+            pickled.unlink()
 
     def _save_rng_state(self, output_dir: str) -> None:
         """As always; then wait, so that `trainer_state.json`, which comes next, is the last file of all processes."""

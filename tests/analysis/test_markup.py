@@ -3,11 +3,12 @@ from collections import Counter
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hf_nmt_interp as hni
 from hf_nmt_interp.analysis.markup import parse, strip_markup
+from tests.fuzzing import examples
 from tests.tiny_models import tiny_model
 from tests.tiny_tokenizers import ENGLISH
 
@@ -57,7 +58,7 @@ def parents(text: str) -> dict[str, str]:
     return {child.tag: parent.tag for parent in root.iter() for child in parent}
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(st.data())
 def test_tags_are_neither_lost_nor_invented_and_stay_nested(data):
     source = numbered(data.draw(marked_up()))

@@ -120,11 +120,11 @@ def test_bad_arguments_are_named(translator_of):
         call(SOURCES, TARGETS[:1])
     with pytest.raises(InputError, match="target: 'Ein Auto!' is one sentence for a list of sources; give a list"):
         call(SOURCES, "Ein Auto!")
-    with pytest.raises(InputError, match="batch_size: 0 must be at least 1"):
+    with pytest.raises(InputError, match="batch_size: 0 must be a whole number of at least 1"):
         call(SOURCES, TARGETS, batch_size=0)
     with pytest.raises(InputError, match="num_return_sequences: one translation a source here; use explain_gen"):
         call("A", generate={"num_return_sequences": 2, "num_beams": 2})
-    with pytest.raises(InputError, match=r"input_ids: \d+ is not among the model's 40 tokens; use the model's own"):
+    with pytest.raises(InputError, match=r"tokenizer: \d+ tokens, but the model has 40; use the model's own"):
         hni.attribute(tiny_model("marian"), tokenizer, SOURCES[0], TARGETS[0])
 
 

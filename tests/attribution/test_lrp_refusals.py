@@ -148,7 +148,7 @@ def test_bad_batches_are_named():
         explainer(ids[0], labels)
     with pytest.raises(InputError, match=r"labels: whole numbers .* torch.float32"):
         explainer(ids, labels.float())
-    with pytest.raises(InputError, match=r"labels: whole numbers .* \[1, 3\]"):
+    with pytest.raises(InputError, match=r"labels: 1 rows, but input_ids has 2"):
         explainer(ids, labels[:1])
     with pytest.raises(InputError, match="attention_mask: padding must stand at the end"):
         explainer(ids, labels, mask.flip(-1))

@@ -210,7 +210,7 @@ class TestAER:
         assert "0,1,1,two.,zwei.,0.0,True," in (tmp_path / "pairs.csv").read_text()
         assert "--figure: needs the words of the sentences; give --text" in run(*figure).err
         short = run(*figure, "--text", tmp_path / "en", tmp_path / "short").err
-        assert f"--text: {tmp_path / 'short'} has another number of lines" in short
+        assert f"{tmp_path / 'short'}, line 2: missing; " in short
         many = run(*figure, "--text", tmp_path / "en", tmp_path / "de", "--pairs", 3).err
         assert "--pairs: there is no line 3" in many
 

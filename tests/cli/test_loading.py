@@ -66,7 +66,7 @@ def test_not_a_translator(run, broken) -> None:
     (broken / "config.json").write_text(json.dumps({"model_type": "bert"}))
     code, _, err = run("translate", "--model", broken, "A.")
     assert code == 2
-    assert "cannot be loaded: Unrecognized configuration class" in err
+    assert "cannot be loaded: it is no encoder-decoder" in err
     assert err.count("\n") == 1
 
 

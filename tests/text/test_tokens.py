@@ -1,12 +1,13 @@
 """Every subword belongs to one word, and the words give the text back, for all kinds of tokenizers."""
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from transformers import ByT5Tokenizer
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.tokens import Encoded, TokenWords, encode_source, encode_target, words_of
+from tests.fuzzing import examples
 from tests.tiny_tokenizers import ENGLISH, GERMAN, make_m2m100_tokenizer, make_nllb_tokenizer
 
 SENTENCES = ENGLISH + GERMAN
@@ -42,7 +43,7 @@ WORDS = st.one_of(
 TEXTS = st.lists(WORDS | st.sampled_from(SPACES), max_size=10).map("".join) | st.sampled_from(SENTENCES)
 GIVEN_WORDS = st.lists(WORDS.map(lambda word: "".join(word.split())), max_size=8)
 
-many = settings(max_examples=25, deadline=None)
+many = examples(25)
 
 
 def check_map(map_: TokenWords, length: int) -> None:

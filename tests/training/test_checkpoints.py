@@ -1,9 +1,11 @@
 """Which checkpoints count, and their mean."""
 
+import os
 import shutil
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.training.checkpoints import average_checkpoints, list_checkpoints
@@ -15,7 +17,8 @@ def make_checkpoint(folder, state="{}", weights=True):
     if state is not None:
         (folder / "trainer_state.json").write_text(state)
     if weights:
-        (folder / "model.safetensors").touch()
+        save_file({"weight": torch.zeros(9)}, folder / "model.safetensors")
+        torch.save({"step": 1}, folder / "optimizer.pt")
 
 
 def test_only_complete_checkpoints_are_listed_in_order_of_steps(tmp_path):
@@ -25,10 +28,14 @@ def test_only_complete_checkpoints_are_listed_in_order_of_steps(tmp_path):
     make_checkpoint(tmp_path / "checkpoint-1400", state='{"global_step": 14')
     make_checkpoint(tmp_path / "checkpoint-100", weights=False)
     make_checkpoint(tmp_path / "checkpoint-best")
+    for step, name in ((1500, "model.safetensors"), (1600, "optimizer.pt")):
+        make_checkpoint(tmp_path / f"checkpoint-{step}")
+        cut = tmp_path / f"checkpoint-{step}" / name
+        os.truncate(cut, cut.stat().st_size // 2)
     (tmp_path / "checkpoint-7").touch()
     assert [path.name for path in list_checkpoints(tmp_path)] == ["checkpoint-200", "checkpoint-1000"]
     steps = [int(path.name.split("-")[1]) for path in list_checkpoints(tmp_path, complete=False)]
-    assert steps == [100, 200, 1000, 1200, 1400]
+    assert steps == [100, 200, 1000, 1200, 1400, 1500, 1600]
     assert list_checkpoints(tmp_path / "nothing") == []
 
 

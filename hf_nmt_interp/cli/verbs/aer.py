@@ -6,6 +6,7 @@ Both files have one sentence pair a line: links `source-target`; in GOLD `ipj` o
 Examples:
   hf-nmt-interp aer gold.txt links.txt
   hf-nmt-interp aer --gold-base 1 --format json gold1.txt links.txt
+  hf-nmt-interp aer --text train.en train.de gold.txt links.txt
   hf-nmt-interp aer --figure pairs.svg --text train.en train.de --pairs 1 2 gold.txt links.txt
 """
 
@@ -28,17 +29,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(flag, type=int, choices=(0, 1), default=0, help=f"what {what} words from (default: 0)")
     add_output(parser, ("table", "json", "tsv"))
     parser.add_argument("--figure", metavar="FILE", help="draw pairs to .svg, .pdf or .png, numbers in .csv beside")
-    parser.add_argument("--text", nargs=2, metavar=("SOURCE", "TARGET"), help="their sentences, words between spaces")
+    parser.add_argument("--text", nargs=2, metavar=("SOURCE", "TARGET"), help="sentences whose words the links are of")
     parser.add_argument("--pairs", nargs="+", type=positive, metavar="N", help="lines to draw (default: the first 3)")
 
 
 def run(args: argparse.Namespace) -> None:
     """Count and write."""
     from hf_nmt_interp.metrics.aer.rate import alignment_error_rate
-    from hf_nmt_interp.text.pharaoh import read_gold, read_links
+    from hf_nmt_interp.text.corpus import read_parallel
+    from hf_nmt_interp.text.pharaoh import read_gold
 
-    sure, possible = read_gold(args.gold, args.gold_base)
-    links = read_links(args.hypothesis, args.base)
+    pairs = list(read_parallel(*args.text)) if args.text else None
+    sure, possible = read_gold(args.gold, args.gold_base, pairs)
+    links = read_gold(args.hypothesis, args.base, pairs)[1]
+    if not sure:
+        raise InputError(f"{args.gold}: no lines; give a line of links for each sentence pair")
     if len(links) != len(sure):
         raise InputError(f"{args.hypothesis}: {len(links)} lines, but {args.gold} has {len(sure)}")
     if args.figure:
@@ -57,8 +62,6 @@ def _draw(args: argparse.Namespace, links: "list[Links]", sure: "list[Links]", p
     if not args.text:
         raise InputError("--figure: needs the words of the sentences; give --text SOURCE TARGET")
     sides = [read_file(path) for path in args.text]
-    if wrong := [path for path, lines in zip(args.text, sides, strict=True) if len(lines) != len(links)]:
-        raise InputError(f"--text: {wrong[0]} has another number of lines than {args.gold}, which has {len(links)}")
     chosen = [number - 1 for number in args.pairs or range(1, min(3, len(links)) + 1)]
     if wrong_pairs := [number + 1 for number in chosen if number >= len(links)]:
         raise InputError(f"--pairs: there is no line {wrong_pairs[0]}; {args.gold} has {len(links)}")

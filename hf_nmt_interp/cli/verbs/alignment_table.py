@@ -84,10 +84,8 @@ def _table(args: argparse.Namespace) -> "tuple[AlignmentTable, list[tuple[str, s
     from hf_nmt_interp.text.pharaoh import read_gold
     from hf_nmt_interp.text.spelling import new_spelling
 
-    gold = read_gold(args.gold[0], args.gold_base)
     pairs = list(read_parallel(*args.gold[1:]))
-    if len(pairs) != len(gold[0]):
-        raise InputError(f"{args.gold[0]}: {len(gold[0])} lines, but {args.gold[1]} has {len(pairs)}")
+    gold = read_gold(args.gold[0], args.gold_base, pairs)
     if args.train:
         source, target = (
             new_spelling([pair[side] for pair in pairs], read_lines(path)) for side, path in enumerate(args.train)

@@ -18,14 +18,16 @@ from hf_nmt_interp.errors import InputError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Gated model and pruned model."""
     parser.add_argument("--model", required=True, metavar="NAME", help="a gated model: local folder or Hub id")
-    parser.add_argument("--output", required=True, metavar="FOLDER", help="new folder for the pruned model")
+    parser.add_argument(
+        "--output", dest="folder", required=True, metavar="FOLDER", help="new folder for the pruned model"
+    )
 
 
 def run(args: argparse.Namespace) -> None:
     """Prune, save, and say what is left."""
-    output = Path(args.output)
+    output = Path(args.folder)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise InputError(f"--output: {args.output} exists and is not empty; name a new folder")
+        raise InputError(f"--output: {args.folder} exists and is not empty; name a new folder")
 
     from rich.console import Console
 

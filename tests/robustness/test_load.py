@@ -1,0 +1,104 @@
+"""Threads that share a model, and a thousand calls: right results, nothing left behind."""
+
+import gc
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+import hf_nmt_interp as hni
+from hf_nmt_interp.attribution import METHODS
+from hf_nmt_interp.errors import InputError
+from tests.attribution.leaks import state_of
+
+SOURCES = ["The old dog sleeps under the table.", "A car!", "Two children are looking for shells.", "She said no."]
+TARGETS = ["Der alte Hund schläft.", "Ein Auto!", "Zwei kleine Kinder suchen Muscheln.", "Sie sagte nein."]
+
+
+@pytest.mark.parametrize("method", [method for method in METHODS if method != "mask"])
+def test_eight_threads_that_share_a_model(translator_of, method):
+    model, tokenizer = translator_of("marian")
+    model.train()  # the hard case: evaluation mode is switched on and off while others are at work
+    expected = hni.attribute(model, tokenizer, SOURCES, TARGETS, method=method)
+    before = state_of(model)
+
+    def explain(n: int) -> np.ndarray:
+        result = hni.attribute(model, tokenizer, SOURCES[n % 4], TARGETS[n % 4], method=method)
+        return result.source
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(explain, range(24)))
+    for n, source in enumerate(found):
+        np.testing.assert_allclose(source, expected[n % 4].source, atol=1e-5)
+    after = state_of(model)
+    assert {name: before[name] for name in before if name != "weights"} == {
+        name: after[name] for name in after if name != "weights"
+    }
+    assert model.training
+
+
+def test_generation_of_one_model_is_recorded_by_one_thread_at_a_time(translator_of):
+    model, tokenizer = translator_of("marian")
+    started, done, errors = threading.Event(), threading.Event(), []
+
+    def other() -> None:
+        started.wait(30)
+        try:
+            hni.attribute(model, tokenizer, "A car!", method="attention")
+        except InputError as error:
+            errors.append(str(error))
+        done.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    with hni.explain_generation(model, tokenizer, method="attention"):
+        started.set()
+        done.wait(30)
+    thread.join()
+    assert errors == ["model: its generate() is being recorded already; leave the other context first"]
+
+
+def tensors() -> int:
+    gc.collect()
+    return sum(isinstance(thing, torch.Tensor) for thing in gc.get_objects())
+
+
+QUICK = "attention"
+ALL = [pytest.param(m, marks=() if m == QUICK else pytest.mark.slow) for m in METHODS if m != "mask"]
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_a_thousand_calls_leave_nothing_behind(translator_of, tmp_path, method):
+    model, tokenizer = translator_of("marian")
+    settings = {"smoothgrad": 2} if method in ("smoothgrad", "smoothed_attention") else {}
+
+    def call(source: str, target: str | None = None) -> None:
+        result = hni.attribute(model, tokenizer, source, target, method=method, **settings)
+        result.save(tmp_path / "result")
+        hni.AttributionResult.load(tmp_path / "result")
+
+    def fail() -> None:
+        with pytest.raises(InputError):
+            hni.attribute(model, tokenizer, "A car!", "word " * 100, method=method, **settings)
+
+    for _ in range(3):  # what is made once, such as caches, is made now
+        call("A car!", "Ein Auto!")
+        call("A car!")
+        fail()
+    process = psutil.Process(os.getpid())
+    before, state = (tensors(), process.num_fds(), threading.active_count()), state_of(model)
+    memory = process.memory_info().rss
+    for n in range(1000):
+        call(SOURCES[n % 4], TARGETS[n % 4])
+        if n % 100 == 0:
+            call(SOURCES[n % 4])
+            fail()
+    assert (tensors(), process.num_fds(), threading.active_count()) == before
+    assert process.memory_info().rss - memory < 20 * 2**20
+    after = state_of(model)
+    assert after["hooks"] == state["hooks"]
+    assert after["attributes"] == state["attributes"]
