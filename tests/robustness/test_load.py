@@ -2,7 +2,10 @@
 
 import gc
 import os
+import subprocess
+import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -14,6 +17,7 @@ import hf_nmt_interp as hni
 from hf_nmt_interp.attribution import METHODS
 from hf_nmt_interp.errors import InputError
 from tests.attribution.leaks import state_of
+from tests.cli.conftest import model_folder  # noqa: F401  (a fixture)
 
 SOURCES = ["The old dog sleeps under the table.", "A car!", "Two children are looking for shells.", "She said no."]
 TARGETS = ["Der alte Hund schläft.", "Ein Auto!", "Zwei kleine Kinder suchen Muscheln.", "Sie sagte nein."]
@@ -102,3 +106,34 @@ def test_a_thousand_calls_leave_nothing_behind(translator_of, tmp_path, method):
     after = state_of(model)
     assert after["hooks"] == state["hooks"]
     assert after["attributes"] == state["attributes"]
+
+
+LINES = 50_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["align", "attribute"])
+def test_fifty_thousand_lines_in_flat_memory(model_folder, tmp_path, verb, capsys):  # noqa: F811
+    (tmp_path / "source").write_text("".join(f"{SOURCES[n % 4]} {n}\n" for n in range(LINES)))
+    (tmp_path / "target").write_text("".join(f"{TARGETS[n % 4]} {n}\n" for n in range(LINES)))
+    files = tmp_path / "source", tmp_path / "target"
+    places = {
+        "align": [*files, "--output", tmp_path / "links"],
+        "attribute": ["--input", files[0], "--target-file", files[1], "--shards", tmp_path / "run"],
+    }
+    command = [verb, *places[verb], "--model", model_folder, "--method", "attention"]
+    started = time.monotonic()
+    process = psutil.Popen([sys.executable, "-m", "hf_nmt_interp", *map(str, command)], stdout=subprocess.DEVNULL)
+    sizes = []
+    while process.poll() is None:
+        sizes.append(process.memory_info().rss / 2**20)
+        time.sleep(0.5)
+    assert process.returncode == 0
+    begun = sizes[len(sizes) // 5 :]  # the model is loaded, the first windows are done
+    with capsys.disabled():
+        seconds = time.monotonic() - started
+        print(f"\n{verb}: {LINES:,} lines in {seconds:.0f} s, {min(begun):.0f} to {max(begun):.0f} MB")
+    assert max(begun) - min(begun) < 60
+    written = tmp_path / "links" if verb == "align" else tmp_path / "run"
+    outputs = [written] if verb == "align" else sorted(written.glob("shards/*.jsonl"))
+    assert sum(file.read_bytes().count(b"\n") for file in outputs) == LINES
