@@ -21,9 +21,9 @@ are `gated/` and `pruned/`, which `from_pretrained` loads, `gates.csv` with ever
 with heads, parameters and scores of the translator before and pruned; with its gates of 0 and 1 it translates alike.
 
 A larger --penalty closes more heads. In runs like the first command above (docs/pruning.md), 17, 5 and 2 of the box
-translator's 32 encoder heads are left with penalties of 0.002, 0.005 and 0.02. A gate moves by at most about --gate_learning_rate
-a step, and has to get from --gate_init below 0 to close its head; let the run go on several times as long as that
-takes, so that the weights adapt to the heads that are left.
+translator's 32 encoder heads are left with penalties of 0.002, 0.005 and 0.02. A gate moves by at most about
+--gate_learning_rate a step, and has to get from --gate_init below 0 to close its head; let the run go on several times
+as long as that takes, so that the weights adapt to the heads that are left.
 """
 
 import sys

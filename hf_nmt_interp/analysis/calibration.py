@@ -34,7 +34,8 @@ class CalibrationReport:
     Attributes:
         layers: one row a layer, and "all" for the mean over layers: jsd of original and fused weights; entropy of the
             original weights; entropy_change, that of the fused ones minus it (above 0: more dispersed);
-            kendall_attention and kendall_mask, tau of weights and of 1 - m with gradient importance; mask_mean.
+            kendall_attention and kendall_mask, tau of weights and of m with gradient importance
+            (below 0: what matters is masked); mask_mean.
         bins: one row for each layer and entropy bin [low, high): jsd and the number of distributions.
         about: model, fusion, alpha, sentences, steps.
     """
@@ -142,7 +143,11 @@ class _Layer:
             self.values[name].append(value.double().cpu())
 
     def row(self) -> Row:
-        return {name: _mean(torch.cat(self.values[name]).tolist()) for name in MEANS}
+        values = {name: torch.cat(self.values[name]) for name in MEANS}
+        # tau is NaN where all scores are equal; anything else that is not a number is the model's fault
+        if wrong := [name for name in MEANS if not name.startswith("kendall") and values[name].isnan().any()]:
+            raise InputError(f"model: {wrong[0]} is not a number; check its weights, or load it in float32")
+        return {name: _mean(values[name].tolist()) for name in MEANS}
 
     def bin_rows(self) -> Iterable[Row]:
         jsd, entropy = (torch.cat(self.values[name]) for name in ("jsd", "entropy"))
@@ -154,7 +159,7 @@ class _Layer:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None and value == value]  # tau is NaN where all are equal
+    known = [value for value in values if value is not None and value == value]
     return sum(known) / len(known) if known else None
 
 
@@ -173,7 +178,7 @@ def _look(model: Any, batch: Batch, layers: list[_Layer]) -> None:
         before, after = (x.transpose(1, 2)[steps].flatten(0, 1) for x in (a, fused))  # [steps * H, S]
         layer.add(jsd=jensen_shannon(before, after), entropy=entropy(before))
         layer.add(entropy_change=entropy(after) - entropy(before), mask_mean=m.mean(1)[steps][real[steps]])
-        for name, scores in (("kendall_attention", a.mean(1)), ("kendall_mask", 1 - m.mean(1))):
+        for name, scores in (("kendall_attention", a.mean(1)), ("kendall_mask", m.mean(1))):
             tau = kendall_tau(scores[steps], importance[steps], real[steps])
             layer.add(**{name: tau[many]})
 

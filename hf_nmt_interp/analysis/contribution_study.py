@@ -21,11 +21,17 @@ from hf_nmt_interp.text.tokens import Encoded, encode_source, encode_target, wor
 PREFIXES = ("reference", "model", "random")
 ACCURACY, KL = "accuracy", "kl_to_final"
 STUDIED = (*STATISTICS, ACCURACY, KL)
+WITH_PREFIX = ("source_contribution", "prefix_entropy")  # the first step has no prefix, so these say nothing there
 _POOL = 5  # sources translated for each that is wanted: not all translations have the right length
 _LEAST = 1e-12  # share below which a final model's influence counts as this much in the KL divergence
 
 Row = dict[str, Any]
 Lengths = tuple[int | None, int | None]
+
+
+def is_shown(row: Row) -> bool:
+    """Whether a row belongs into means and figures: all but the first step of what is about the prefix."""
+    return row["position"] > 0 or row["statistic"] not in WITH_PREFIX
 
 
 @dataclass(frozen=True)
@@ -48,10 +54,10 @@ class ContributionStudy:
         return list(dict.fromkeys(row[field] for row in self.rows))
 
     def means(self) -> list[Row]:
-        """Means over target positions and sentences (figure 9), the first position, which has no prefix, left out."""
+        """Means over target positions and sentences (figure 9); of `WITH_PREFIX` without the first, which has none."""
         groups: dict[tuple, list[Row]] = {}
         for row in self.rows:
-            if row["statistic"] != "position_influence" and row["position"] > 0:  # whose mean is always 1
+            if row["statistic"] != "position_influence" and is_shown(row):  # whose mean is always 1
                 groups.setdefault(tuple(row[name] for name in _KEYS), []).append(row)
         return [
             dict(zip(_KEYS, key, strict=True))

@@ -24,6 +24,7 @@ from hf_nmt_interp.analysis.alignment import (
 )
 from hf_nmt_interp.analysis.symmetrization import HEURISTICS, flip, symmetrize
 from hf_nmt_interp.analysis.yardstick import eflomal_links
+from hf_nmt_interp.attribution import METHODS
 from hf_nmt_interp.attribution.api import explain, translate_ids
 from hf_nmt_interp.decoding.translation import Translation
 from hf_nmt_interp.metrics.aer.rate import alignment_error_rate
@@ -45,6 +46,7 @@ FIXED: dict[str, tuple[str, dict[str, Any]]] = {  # row -> method, settings
     "grad": ("saliency", {}),
     "SmoothGrad": ("saliency", {"smoothgrad": 30}),
     "LRP": ("lrp", {}),
+    "mask": ("mask", {}),
 }
 CHOSEN = {  # row -> heads, shifted of `agreeing_attention`
     "best attention": (True, False),
@@ -98,13 +100,18 @@ class AlignmentTable:
         self._weights = {name: _weights(model) for name, (model, _) in self.translators.items()}
         self._choices: dict[str, dict[str, dict[str, Any]]] = {}
 
-    def force(self, names: Sequence[str] = ROWS) -> Iterator[Row]:
+    def rows(self) -> list[str]:
+        """Rows that both translators can have: only calibrated ones have masks, LSTMs no LRP."""
+        models = [model for model, _ in self.translators.values()]
+        return [name for name in ROWS if name in CHOSEN or all(METHODS[FIXED[name][0]].fits(m) for m in models)]
+
+    def force(self, names: Sequence[str] | None = None) -> Iterator[Row]:
         """Rows of both directions and of all symmetrisations for each method.
 
         `joint` ones take the links of both directions from the product of their soft scores.
         """
         asked = {direction: self._force(direction) for direction in DIRECTIONS}
-        for name in names:
+        for name in names or self.rows():
             scores = [self._scores("force", d, asked[d], *self._method(name, d)) for d in DIRECTIONS]
             for direction, matrices in zip(DIRECTIONS, scores, strict=True):
                 links = [_turned(extract_links(matrix), direction) for matrix in matrices]
@@ -123,13 +130,13 @@ class AlignmentTable:
         for heuristic in HEURISTICS:
             yield _row("force", "eflomal", heuristic, symmetrize(forward, backward, heuristic), self.gold)
 
-    def free(self, training: Training, names: Sequence[str] = ROWS) -> Iterator[Row]:
+    def free(self, training: Training, names: Sequence[str] | None = None) -> Iterator[Row]:
         """Rows of both directions for each method: how well the translators' own output is aligned."""
         asked = {direction: self._free(direction) for direction in DIRECTIONS}
         texts = asked["forward"].texts() + [pair[::-1] for pair in asked["backward"].texts()]
         found, count = self._eflomal(texts, training), len(self.pairs["forward"])
         parts = {"forward": slice(count), "backward": slice(count, None)}
-        for name in names:
+        for name in names or self.rows():
             for direction, part in parts.items():
                 one, other = ([_turned(links, direction) for links in side[part]] for side in found)
                 reference = symmetrize(one, other, "intersection"), symmetrize(one, other, "union")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hf_nmt_interp.analysis.contribution_study import STUDIED, ContributionStudy, Row
+from hf_nmt_interp.analysis.contribution_study import STUDIED, ContributionStudy, Row, is_shown
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.style import legend_below, line_styles, panels, save
 
@@ -49,7 +49,7 @@ def plot_contributions(study: ContributionStudy, path: str | Path, statistics: S
 
 
 def _curve(axis: Any, rows: list[Row], name: str, style: dict[str, Any]) -> None:
-    rows = [row for row in rows if row["position"] > 0 or "influence" in row["statistic"]]
+    rows = list(filter(is_shown, rows))
     positions = [row["position"] + 1 for row in rows]
     axis.plot(positions, [row["mean"] for row in rows], label=name, **style)
     ends = [[row["mean"] if row[end] is None else row[end] for row in rows] for end in ("low", "high")]

@@ -70,7 +70,7 @@ class CalibrationTrainer(TranslationTrainer):
     theta gets the gradient of the NMT loss under fused weights, theta_m (all W_Q and W_K) that of -(NMT loss under
     perturbed weights) + alpha ||1 - m||_2, m of the perturbed pass, both from one backward pass. `loss` in the logs is
     the NMT loss; `perturbed_loss`, `mask_distance` and `mask_mean` are logged beside it, as means over the first
-    process's batches since the last log. Evaluation is with fused weights.
+    process's batches since the last log. Evaluation is with fused weights. `max_grad_norm` clips both together.
 
     Args:
         model: a calibrated model, e.g. of `load_calibrated`.
@@ -85,10 +85,14 @@ class CalibrationTrainer(TranslationTrainer):
             raise InputError(
                 f"model: {type(model).__name__} has no masks; load it with load_calibrated or a Calibrated class"
             )
-        model.config.mask_alpha = args.alpha
         super().__init__(model=model, args=args, **more)
         self.add_callback(CountSteps())
         self._seen: list[Tensor] = []  # perturbed loss, distance and mean mask of each batch since the last log
+
+    def train(self, *args, **kwargs):
+        """Train; the model's configuration then says with which alpha."""
+        self.model.config.mask_alpha = self.args.alpha
+        return super().train(*args, **kwargs)
 
     def compute_loss(self, model, inputs: dict[str, Any], return_outputs=False, num_items_in_batch=None):
         """NMT loss per target token; its gradient is that of both losses, each on its own parameters."""

@@ -68,7 +68,10 @@ def average_checkpoints(model: PreTrainedModel, folders: Sequence[str | Path]) -
         weights = {name: weight for file in files for name, weight in load_file(file).items()}
         _check_same_weights(weights, total or own, folder, exact=bool(total))
         for name, weight in weights.items():
-            total[name] = total.get(name, 0) + weight.double() / len(folders)
+            if weight.is_floating_point():
+                total[name] = total.get(name, 0) + weight.double() / len(folders)
+            else:
+                total[name] = weight  # a count, such as annealing's step: that of the last one
     # tied weights are saved once and shared in the model, so what is not in the file follows what is
     model.load_state_dict({name: weight.to(own[name].dtype) for name, weight in total.items()}, strict=False)
     model.tie_weights()

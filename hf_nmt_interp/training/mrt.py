@@ -22,7 +22,7 @@ from hf_nmt_interp.training.translation import TranslationConfig, TranslationTra
 
 logger = logging.getLogger(__name__)
 
-_FEW = 0.1  # unique candidates / candidates drawn, below which a user is warned
+_FEW = 0.1  # unique candidates / candidates drawn, up to which a user is warned
 _LENGTHS = 0.5, 1.5  # length ratios outside which a user is warned
 
 
@@ -31,6 +31,9 @@ class MRTConfig(TranslationConfig):
     """`TranslationConfig` with the candidates, the risk and the sharpness of P~."""
 
     learning_rate: float = field(default=1e-5, metadata={"help": "Of a converged translator's fine-tuning."})
+    logging_steps: float = field(
+        default=10, metadata={"help": "Steps between logs; only a log shows the candidates' figures and warns."}
+    )
     candidates: int = field(default=50, metadata={"help": "Candidates drawn for each source; duplicates count once."})
     search: str = field(
         default="sample",
@@ -90,15 +93,14 @@ class MRTTrainer(TranslationTrainer):
 
     Dropout is off in all of this: candidates are drawn from the very distribution whose risk is differentiated. The
     reference is the label row up to its EOS, its text what the tokenizer makes of the ids. R counts each source once,
-    however batches, accumulation and processes cut a step. Each process draws with `seed` + its rank. A collator's
-    noise on the decoder's input is not used: the decoder reads its own samples.
+    however batches, accumulation and processes cut a step. Each process draws with `seed` + its rank.
 
     Logged are means since the last log: `unique_candidates` of a set; `sample_risk`, of the candidates as drawn;
     `reference_share` and `candidate_entropy` (nats) of P~; `length_ratio` of drawn candidates to references;
     `tokens_per_second` drawn and scored. A warning says when few candidates are unique or their lengths are off.
 
     Args:
-        model: any encoder-decoder, best a converged one.
+        model: any encoder-decoder Transformer, best a converged one.
         args: an `MRTConfig`.
         processing_class: its tokenizer.
         risk: a function (candidates, reference) -> risks of texts, instead of the config's; see `metrics.risks`.
@@ -112,7 +114,11 @@ class MRTTrainer(TranslationTrainer):
     ) -> None:
         if processing_class is None:
             raise InputError("processing_class: None, but the risk compares texts; give the tokenizer")
+        if not model._supports_default_dynamic_cache():
+            raise InputError(f"model: {type(model).__name__} is no Transformer; candidates are drawn with its cache")
         super().__init__(model=model, args=args, processing_class=processing_class, **more)
+        if getattr(self.train_collator, "target", 0):
+            raise InputError("data_collator: word dropout on the target, but the decoder reads its own samples here")
         self.subwords = risk is None and args.risk == "subword_bleu"
         self.risk = make_risk(args.risk) if risk is None else risk
         self._sums: dict[str, float] = defaultdict(float)
@@ -235,12 +241,13 @@ class MRTTrainer(TranslationTrainer):
     def _warn(self, unique: float, ratio: float) -> None:
         """Tell once of each way in which the candidates collapse."""
         low, high = _LENGTHS
+        candidates = self.args.candidates
+        fewest = max(1.0, _FEW * candidates) + self.args.add_reference  # the reference is always there
         problems = {
-            f"only {unique:.1f} of {self.args.candidates} candidates are unique": unique < _FEW * self.args.candidates,
-            f"candidates are {ratio:.2f} times as long as references": not low <= ratio <= high,
+            "few": (unique <= fewest, f"only {unique:.1f} of {candidates} candidates are unique"),
+            "length": (not low <= ratio <= high, f"candidates are {ratio:.2f} times as long as references"),
         }
-        for text, is_so in problems.items():
-            kind = text.split()[0]
+        for kind, (is_so, text) in problems.items():
             if is_so and kind not in self._warned and self.is_world_process_zero():
                 self._warned.add(kind)
                 advice = "such a set says little: start from a converged model, lower learning_rate or alpha"

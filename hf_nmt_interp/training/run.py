@@ -259,6 +259,8 @@ class Run:
             else None,
             callbacks=callbacks,
         )
+        for callback in callbacks[1:]:
+            callback.log = self.trainer.log
 
     def train(self) -> dict[str, float]:
         """Train, going on from the last checkpoint; how long and how far over all restarts."""

@@ -78,7 +78,7 @@ def test_report_agrees_with_one_made_step_by_step(calibrated):
                     values["jsd"].append(twin.jensen_shannon(before, after))
                     values["entropy"].append(twin.entropy(before))
                     values["entropy_change"].append(twin.entropy(after) - twin.entropy(before))
-                scores = {"attention": a[:, t].mean(0), "mask": 1 - m[:, t].mean(0)}
+                scores = {"attention": a[:, t].mean(0), "mask": m[:, t].mean(0)}
                 for name, score in scores.items():
                     tau = twin.kendall_tau(score.tolist(), importance[t].tolist())
                     values[f"kendall_{name}"].append(tau)

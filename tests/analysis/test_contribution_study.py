@@ -130,7 +130,7 @@ def test_wrong_input_is_named(translator, lengths, tmp_path):
         contribution_study(model, tokenizer, SOURCES, TARGETS[:1])
     with pytest.raises(InputError, match="random ones need two sentences of the same lengths"):
         contribution_study(model, tokenizer, SOURCES[:1], TARGETS[:1], prefixes=["random"])
-    study = ContributionStudy([dict.fromkeys(("prefix", "statistic", "position"), 0) | {"model": "mrt"}])
+    study = ContributionStudy([{"model": "mrt", "prefix": "random", "statistic": "position_influence", "position": 0}])
     with pytest.raises(InputError, match="model 'mrt' does not end in a number of steps"):
         plot_training(study, tmp_path / "x.svg")
     with pytest.raises(InputError, match="statistics: 'share' is not one of source_contribution"):

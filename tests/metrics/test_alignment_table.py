@@ -12,6 +12,7 @@ from hf_nmt_interp.analysis.symmetrization import HEURISTICS, flip
 from hf_nmt_interp.metrics import alignment_table
 from hf_nmt_interp.metrics.alignment_table import CHOSEN, ROWS, AlignmentTable
 from hf_nmt_interp.metrics.best_attention import agreeing_attention, attention_links
+from hf_nmt_interp.models.calibrated import CalibratedMarianConfig, CalibratedMarianMTModel
 from tests.analysis.test_yardstick import Diagonal
 from tests.tiny_models import tiny_model
 from tests.tiny_tokenizers import ENGLISH, GERMAN
@@ -61,8 +62,16 @@ def test_force_rows_are_those_of_align(table, translators, name, method, setting
     assert (rows[0]["pairs"], rows[2]["entropy"]) == (3, None)
 
 
+def test_calibrated_translators_have_a_row_of_masks(tmp_path, translators) -> None:
+    calibrated = [(CalibratedMarianMTModel(CalibratedMarianConfig(**m.config.to_dict())), t) for m, t in translators]
+    table = AlignmentTable(*calibrated, PAIRS, GOLD, tmp_path)
+    assert "mask" in table.rows()
+    assert {row["method"] for row in table.force(["mask"])} == {"mask"}
+
+
 def test_all_rows_and_the_choice_of_attention(table, translators) -> None:
-    assert list(dict.fromkeys(row["method"] for row in table.force())) == list(ROWS)
+    assert list(dict.fromkeys(row["method"] for row in table.force())) == table.rows()
+    assert set(ROWS) - set(table.rows()) == {"mask"}
     links = [attention_links(*translators[0], *WORDS), attention_links(*translators[1], *WORDS[::-1])]
     for name, (heads, shifted) in CHOSEN.items():
         best = agreeing_attention(*links, heads, shifted)

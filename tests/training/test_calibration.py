@@ -20,7 +20,7 @@ from tests.reference.losses import smoothed_cross_entropy
 from tests.reference.shift import shifted_right
 from tests.tiny_models import random_batch, tiny_model
 
-EXAMPLES = [{"input_ids": [5 + i, 8, 9, 0], "labels": [20 + i, 7, 6, 0]} for i in range(8)]
+EXAMPLES = [{"input_ids": [5 + i, 8, 9, 0], "labels": [20 + i, 7, 6, 0][: 4 - i % 3]} for i in range(8)]
 LENGTHS = [(5, 4), (3, 6)]
 SGD = {"optim": "sgd", "learning_rate": 0.1, "max_grad_norm": 0.0, "max_steps": 1}
 

@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.training.checkpoints import average_checkpoints, list_checkpoints
+from tests.calibrated_models import tiny_calibrated
 from tests.tiny_models import tiny_model
 
 
@@ -52,6 +53,15 @@ def test_average_is_the_mean_of_the_weights(tmp_path, shards):
         expected = torch.stack([model.state_dict()[name].double() for model in models]).mean(0).to(weight.dtype)
         torch.testing.assert_close(weight, expected, msg=name)
     assert mean.lm_head.weight is mean.model.shared.weight
+
+
+def test_counts_are_not_averaged(tmp_path):
+    model = tiny_calibrated(fusion="anneal")
+    for step in (3, 8):
+        model.fusions()[0].step.fill_(step)
+        model.save_pretrained(tmp_path / f"checkpoint-{step}")
+    average_checkpoints(model, list_checkpoints(tmp_path, complete=False))
+    assert model.fusions()[0].step.item() == 8
 
 
 def test_average_of_one_is_that_one(tmp_path):

@@ -16,10 +16,12 @@ from transformers import ProgressCallback
 from hf_nmt_interp.attribution.base import label_log_probs
 from hf_nmt_interp.decoding.sampling import Sample, encoded
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.conv import ConvSeq2SeqConfig, ConvSeq2SeqForConditionalGeneration
 from hf_nmt_interp.training import candidates as candidates_module
 from hf_nmt_interp.training.batching import pad_batch
 from hf_nmt_interp.training.candidates import pad_targets
 from hf_nmt_interp.training.mrt import MRTConfig, MRTTrainer, RiskProgress
+from hf_nmt_interp.training.word_dropout import WordDropout
 from tests.tiny_models import random_batch, tiny_model
 
 WORDS = range(1, 5)  # of a vocabulary of 6: EOS is 0, padding is 5
@@ -216,15 +218,26 @@ def test_telemetry(tmp_path):
     assert log["tokens_per_second"] > 0
 
 
-def test_a_collapsed_set_is_warned_of_once(tmp_path, caplog, monkeypatch):
+@pytest.mark.parametrize("number", [5, 50])
+def test_a_collapsed_set_is_warned_of_once(tmp_path, caplog, monkeypatch, number):
     def same(model, states, mask, start, number, limit):
         return [[Sample((1,) * 11 + (0,), -1.0)] * number for _ in states]
 
     monkeypatch.setattr(candidates_module, "ancestral_samples", same)
-    trainer = make_trainer(tmp_path, candidates=50)
+    trainer = make_trainer(tmp_path, candidates=number)
     trainer.train()
-    assert caplog.text.count("step 1: only 2.0 of 50 candidates are unique; such a set says little") == 1
+    assert caplog.text.count(f"step 1: only 2.0 of {number} candidates are unique; such a set says little") == 1
     assert caplog.text.count("candidates are 4.00 times as long as references") == 1
+
+
+def test_word_dropout_on_the_target_has_no_place_here(tmp_path, tokenizer_of):
+    tokenizer = tokenizer_of("marian")
+    model = tiny_model("marian", vocab_size=len(tokenizer))
+    dropout = WordDropout(partial(pad_batch, pad_id=tokenizer.pad_token_id), model, tokenizer, target=0.1)
+    config = MRTConfig(output_dir=str(tmp_path), use_cpu=True, report_to="none")
+    assert config.logging_steps == 10
+    with pytest.raises(InputError, match="data_collator: word dropout on the target, but the decoder reads its own"):
+        MRTTrainer(model, config, processing_class=tokenizer, data_collator=dropout, train_dataset=EXAMPLES)
 
 
 def test_progress_bar_shows_the_candidates(tmp_path, capsys):
@@ -270,6 +283,9 @@ def test_wrong_risks_are_refused(tmp_path):
         trainer.train()
     with pytest.raises(InputError, match="risk: 'comet' is not one of bleu"):
         MRTTrainer(trainer.model, MRTConfig(str(tmp_path), risk="comet", use_cpu=True), processing_class=Speller())
+    config = ConvSeq2SeqConfig(vocab_size=6, d_model=8, encoder_layers=1, decoder_layers=1)
+    with pytest.raises(InputError, match="model: ConvSeq2SeqForConditionalGeneration is no Transformer"):
+        make_trainer(tmp_path, ConvSeq2SeqForConditionalGeneration(config))
     with pytest.raises(InputError, match="processing_class: None, but the risk compares texts"):
         MRTTrainer(trainer.model, trainer.args)
 

@@ -110,11 +110,9 @@ def _table(args: argparse.Namespace) -> "tuple[AlignmentTable, list[tuple[str, s
 def _rows(
     args: argparse.Namespace, table: "AlignmentTable", others: list[tuple[str, str]]
 ) -> Iterator[dict[str, Any]]:
-    from hf_nmt_interp.metrics.alignment_table import ROWS
-
     wanted = args.table or [name for name in _TABLES if name != "free" or args.eflomal]
     source, target = map(Path, args.train or ("", ""))
-    names = args.method or ROWS
+    names = args.method or table.rows()
     if "force" in wanted:
         if args.eflomal:
             yield from table.eflomal((source, target), others)

@@ -4,7 +4,7 @@ jsd        divergence of original and fused weights, mean over heads and steps (
 entropy    of the original weights
 change     entropy_change: of the fused weights minus that; above 0, they are more dispersed
 tau att.   kendall_attention: rank correlation of attention with gradient importance |d p / d encoder state|
-tau mask   kendall_mask: likewise of 1 - m
+tau mask   kendall_mask: likewise of m; below 0, what matters is masked
 mask       mask_mean, nearer to 1 with a larger alpha
 
 json and tsv have the long names. --figures FOLDER draws them as in the paper, also JSD by entropy and, with --compare,
@@ -24,6 +24,7 @@ from hf_nmt_interp.cli.arguments import (
     add_output,
     add_sentences,
     chosen_format,
+    labelled,
     positive,
     read_file,
     read_sentences,
@@ -39,7 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target-file", metavar="FILE", help="their translations (default: the model translates)")
     add_model(parser)
     parser.add_argument(
-        "--compare", action="append", default=[], metavar="NAME", help="another calibrated model; may be repeated"
+        "--compare",
+        action="append",
+        default=[],
+        metavar="[LABEL=]NAME",
+        help="another model; may be repeated",
     )
     parser.add_argument("--batch-size", type=positive, default=16, metavar="N", help="default: %(default)s")
     add_output(parser, ("table", "json", "tsv", "html"))
@@ -56,10 +61,12 @@ def run(args: argparse.Namespace) -> None:
     from hf_nmt_interp.report.calibration import calibration_rows, plot_calibration
 
     reports = []
-    for name in [args.model, *args.compare]:
+    for label, name in labelled([args.model, *args.compare], "--compare").items():
         model, tokenizer = load(name, args.device, args.source_lang, args.target_lang)
-        track = partial(show_progress, label=name)
-        reports.append(calibration_report(model, tokenizer, sources, targets, batch_size=args.batch_size, track=track))
+        track = partial(show_progress, label=label)
+        report = calibration_report(model, tokenizer, sources, targets, batch_size=args.batch_size, track=track)
+        report.about["model"] = label
+        reports.append(report)
     short = SHORT if chosen_format(args) == "table" else {}
     write_rows([_shown(row, short) for row in calibration_rows(reports)], args, "Calibration")
     if args.figures:

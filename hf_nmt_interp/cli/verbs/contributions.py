@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     study.add_argument("--compare", nargs="+", metavar="[LABEL=]NAME", help="models, instead of --model")
     study.add_argument("--checkpoints", metavar="RUN", help="all checkpoints of a training run, compared to its last")
     study.add_argument("--final", metavar="LABEL", help="the model that the others' influences are compared with")
-    study.add_argument("--pairs", type=positive, default=200, metavar="N", help="at most N (default: %(default)s)")
+    study.add_argument("--pairs", type=positive, metavar="N", help="at most N (default: 200)")
     study.add_argument(
         "--figure", metavar="FILE", help="draw the curves to .svg, .pdf or .png, numbers in .csv beside"
     )
@@ -72,14 +72,19 @@ def run(args: argparse.Namespace) -> None:
         from hf_nmt_interp.cli.jobs import Contribute
 
         refuse(args, "target", "output", "format", "source_tokens", "target_tokens")  # the last two: of merge
-        refuse(args, "prefix", "compare", "checkpoints", "figure")
+        refuse(args, "prefix", "compare", "checkpoints", "figure", "final", "pairs")
         _check_statistic(args.statistic, STATISTICS)
         settings = parse_settings(args.method, args.set)
         run_corpus(args, (args.input, args.target_file), lambda: Contribute(args, args.method, settings, args.model))
         return
     if args.prefix or args.compare or args.checkpoints or args.figure:
+        if args.checkpoints and args.compare:
+            raise InputError("--checkpoints: give either a run or --compare")
         run_study(args)
         return
+    for name in ("final", "pairs"):
+        if getattr(args, name) is not None:
+            raise InputError(f"--{name}: of a study only; give --prefix, --compare, --checkpoints or --figure too")
     from hf_nmt_interp.analysis.contributions import STATISTICS, contribution_curves
 
     _check_statistic(args.statistic, STATISTICS)
@@ -135,7 +140,7 @@ def run_study(args: argparse.Namespace) -> None:
         targets,
         prefixes=args.prefix or ["reference"],
         lengths=[(args.source_tokens, args.target_tokens)],
-        limit=args.pairs,
+        limit=args.pairs or 200,
         final=args.final,
         method=args.method,
         batch_size=args.batch_size,
