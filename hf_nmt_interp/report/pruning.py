@@ -11,11 +11,15 @@ from hf_nmt_interp.analysis.heads import HeadReport
 from hf_nmt_interp.analysis.roles import Row
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.heads import COLOURS, NO_ROLE
-from hf_nmt_interp.report.style import PALETTE, csv_text, panels, save
+from hf_nmt_interp.report.style import HATCHES, PALETTE, csv_text, panels, save
 
 Head = tuple[str, int, int]  # kind, layer, number
 RESULTS, REPORT = "results.json", "heads.json"
 _ROLES = {**COLOURS, "none": NO_ROLE}
+_LOOKS: dict[str, Any] = {
+    role: {"facecolor": colour, "edgecolor": "#999999", "hatch": hatch}
+    for (role, colour), hatch in zip(_ROLES.items(), [*HATCHES[1:], ""], strict=True)
+}
 
 
 @dataclass
@@ -126,12 +130,12 @@ def plot_pruning(models: Sequence[PrunedModel], path: str | Path) -> None:
     known = [model for model in models if model.first_roles()]  # of the others there is no report
     for column, model in enumerate(known):
         for row, (name, role) in enumerate(model.first_roles().items()):
-            right.bar(column, 0.9, bottom=row, width=0.8, color=_ROLES[role], edgecolor="#999999", linewidth=0.4)
+            right.bar(column, 0.9, bottom=row, width=0.8, linewidth=0.4, **_LOOKS[role])
             right.text(column, row + 0.42, name, ha="center", va="center", fontsize=5)
     right.set_xticks(range(len(known)), [model.name for model in known], fontsize=6, rotation=20)
     right.set_ylabel("encoder heads, layer.number")
     right.legend(
-        handles=[Patch(facecolor=colour, edgecolor="#999999", label=role) for role, colour in _ROLES.items()],
+        handles=[Patch(label=role, **look) for role, look in _LOOKS.items()],
         frameon=False,
         fontsize=7,
     )
