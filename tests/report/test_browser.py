@@ -93,7 +93,7 @@ def test_exact_values_flags_and_comparison(open_page, result):
 def test_methods_one_below_the_other_light_up_together(open_page, result):
     attention = replace(result, method="attention", conservation_gap=None)
     page = open_page(render([result, attention, replace(result, settings={"alpha": 2.0})]))
-    page.get_by_label("Show").select_option("all, one below the other")
+    page.get_by_label("Show").select_option("all together")
     panels = page.locator("section.panel")
     assert [panel.get_attribute("aria-label") for panel in panels.all()] == ["lrp", "attention", "lrp (alpha 2.0)"]
     panels.nth(1).get_by_role("button", name="Katze").click()

@@ -35,11 +35,11 @@ function bar(share) {
   return node;
 }
 
-// What stands in a cell: per cent where all values are parts of 1, else two digits; nothing for less than 1 %.
-function cellText(value, parts) {
+// What stands in a cell: per cent where all values of the side are parts of 1, else two digits; nothing for little.
+function cellText(value, parts, most) {
   if (value === null) return "–";
   if (parts) return value < 0.005 ? "" : String(Math.round(100 * value));
-  return Math.abs(value) < 1e-6 ? "" : value.toPrecision(2);
+  return Math.abs(value) < Math.max(1e-6, most / 20) ? "" : value.toPrecision(2);
 }
 
 // What a card shows: the view of that name, or for "" all of them one below the other.
@@ -60,7 +60,7 @@ function draw(card) {
 function switcher(card, views, view) {
   const select = make("select", { className: "view", ariaLabel: "Method or model" });
   select.append(...views.map((one) => make("option", { value: one.name, textContent: one.name })),
-    make("option", { value: "", textContent: "all, one below the other" }));
+    make("option", { value: "", textContent: "all together" }));
   select.value = card.view === "" ? "" : view.name;
   select.onchange = () => {
     card.view = select.value;
@@ -91,7 +91,7 @@ function makePanel(card, view, named) {
     return button;
   });
   panel.detail = make("p", { className: "detail", ariaLive: "polite" });
-  if (named) panel.append(make("p", { className: "name", textContent: view.name + gapText(shown) }));
+  if (named) panel.append(make("p", { className: "name" }, make("b", { textContent: view.name }), gapText(shown)));
   panel.append(
     make("ul", { className: "words", ariaLabel: "Source" }, side("source", "li"), ...panel.sources),
     make("div", { className: "words", role: "group", ariaLabel: "Target" }, side("target", "span"), ...panel.targets),
@@ -107,8 +107,8 @@ function heatMap(panel, shown) {
   const T = shown.target_tokens.length;
   const columns = shown.prefix.some((row) => row[T - 1] !== 0) ? T : T - 1; // nothing comes after EOS
   const inner = level === "word" ? 1 : 0; // a word's first subwords contribute to its later ones
-  const all = [...shown.source.flat(), ...shown.prefix.flat()];
-  const parts = all.every((value) => value === null || (value >= 0 && value <= 1.0001));
+  const areParts = (values) => values.flat().every((value) => value === null || (value >= 0 && value <= 1.0001));
+  const sourceParts = areParts(shown.source), prefixParts = areParts([...shown.prefix, shown.start]);
   const column = (text) => make("th", { scope: "col" }, make("span", { textContent: text }));
   const group = (text, span) => make("th", { colSpan: span, scope: "colgroup", textContent: text });
   const head = make("thead", {},
@@ -119,8 +119,8 @@ function heatMap(panel, shown) {
       ...(shown.shares ? [make("th", { scope: "col", textContent: "from the source" })] : []),
       ...(shown.log_probs ? [make("th", { scope: "col", className: "number", textContent: "log p" })] : [])));
   panel.rows = shown.target_tokens.map((target, t) => {
-    const cell = (value, most, from) => {
-      const node = make("td", { textContent: cellText(value, parts) });
+    const cell = (value, most, from, parts) => {
+      const node = make("td", { textContent: cellText(value, parts, most) });
       node.dataset.tip = from + " → " + target + ": " + exact(value);
       shade(node, value, most);
       return node;
@@ -130,11 +130,11 @@ function heatMap(panel, shown) {
     const mostPrefix = largest([...before, shown.start[t]], shown.target_special);
     const row = make("tr", {},
       make("th", { scope: "row", textContent: target, onclick: () => panel.targets[t].focus() }),
-      ...shown.source[t].map((value, i) => cell(value, mostSource, shown.source_tokens[i])),
+      ...shown.source[t].map((value, i) => cell(value, mostSource, shown.source_tokens[i], sourceParts)),
       make("td", { className: "gap" }),
-      cell(shown.start[t], mostPrefix, "start token"),
+      cell(shown.start[t], mostPrefix, "start token", prefixParts),
       ...shown.prefix[t].slice(0, columns).map((value, j) => j < t + inner
-        ? cell(value, mostPrefix, shown.target_tokens[j]) : make("td", { className: "later" })),
+        ? cell(value, mostPrefix, shown.target_tokens[j], prefixParts) : make("td", { className: "later" })),
       make("td", { className: "gap" }));
     if (shown.shares) {
       const share = shown.shares[t];
