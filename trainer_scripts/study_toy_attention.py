@@ -33,6 +33,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import mean, median
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
@@ -149,14 +150,10 @@ def rows_of(curve: str, records: Sequence[Row], value: str) -> list[Row]:
 
 def summary(rows: Sequence[Row]) -> list[Row]:
     """For each curve: how many seeds have learned and failed, their median step of 95 %, accuracies at the end."""
-    from statistics import mean, median
+    from hf_nmt_interp.report.learning_curves import runs_of
 
     found = []
-    for curve in dict.fromkeys(row["curve"] for row in rows):
-        runs: dict[int, dict[int, float]] = {}
-        for row in rows:
-            if row["curve"] == curve:
-                runs.setdefault(row["seed"], {})[row["step"]] = row["value"]
+    for curve, runs in runs_of(rows).items():
         final = [run[max(run)] for run in runs.values()]
         reached = [min(good) for run in runs.values() if (good := [s for s, value in run.items() if value >= LEARNED])]
         found.append(

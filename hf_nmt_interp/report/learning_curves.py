@@ -4,12 +4,25 @@ import csv
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.style import legend_below, line_styles, panels, save
 
 FIELDS = ("curve", "seed", "step", "value")
+
+
+def runs_of(rows: Sequence[dict[str, Any]]) -> dict[str, dict[int, dict[int, float]]]:
+    """Values by curve, seed and step.
+
+    >>> runs_of([{"curve": "a", "seed": 0, "step": 10, "value": 0.5}])
+    {'a': {0: {10: 0.5}}}
+    """
+    found: dict[str, dict[int, dict[int, float]]] = {}
+    for row in rows:
+        found.setdefault(row["curve"], {}).setdefault(row["seed"], {})[row["step"]] = row["value"]
+    return found
 
 
 def plot_learning(rows: Sequence[dict[str, Any]], path: str | Path, label: str) -> None:
@@ -20,25 +33,19 @@ def plot_learning(rows: Sequence[dict[str, Any]], path: str | Path, label: str) 
         path: where the figure goes; its ending says the format (.svg, .pdf, .png).
         label: what the values are.
     """
-    from numpy import median
-
     if not rows:
         raise InputError("rows: is empty; there is nothing to draw")
-    names = list(dict.fromkeys(row["curve"] for row in rows))
+    curves = runs_of(rows)
     figure, axes = panels(1, 1)
     figure.set_size_inches(5.4, 3.6)
     axis = axes[0, 0]
-    for name, style in zip(names, line_styles(len(names)), strict=True):
-        runs: dict[int, dict[int, float]] = {}
-        for row in rows:
-            if row["curve"] == name:
-                runs.setdefault(row["seed"], {})[row["step"]] = row["value"]
+    for (name, runs), style in zip(curves.items(), line_styles(len(curves)), strict=True):
         for run in runs.values():
             axis.plot(list(run), list(run.values()), color=style["color"], linewidth=0.5, alpha=0.5)
         steps = sorted(set.intersection(*(set(run) for run in runs.values())))
-        axis.plot(steps, [median([run[step] for run in runs.values()]) for step in steps], label=name, **style)
+        axis.plot(steps, [median(run[step] for run in runs.values()) for step in steps], label=name, **style)
     axis.set(xlabel="training step", ylabel=label)
-    legend_below(figure, axis, names)
+    legend_below(figure, axis, list(curves))
     text = io.StringIO()
     writer = csv.DictWriter(text, FIELDS, lineterminator="\n")
     writer.writeheader()

@@ -2,6 +2,7 @@
 
 For batches of full length without dropout, as toy tasks have them. A stack computes what its models would compute one
 by one, and the gradient of the sum of their losses is each model's own: one Adam trains them all, independently.
+(`torch.func.vmap`, which would take the models as they are, has no rule for `nn.LSTM`.)
 """
 
 from collections.abc import Callable, Sequence
