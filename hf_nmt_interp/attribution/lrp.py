@@ -71,10 +71,11 @@ class LRP(AttributionMethod):
             raise InputError(f"max_memory: {max_memory} bytes must be more than 0")
         self.names = {module: name for name, module in model.named_modules()}
         for module in _operations(self.parts):
-            if not isinstance(module, (nn.Linear, nn.LayerNorm)) and not hasattr(module, "variance_epsilon"):
+            has_rule = isinstance(module, (nn.Linear, nn.LayerNorm)) or hasattr(module, "variance_epsilon")
+            if not (has_rule and module.weight.is_floating_point()):  # else the numbers of quantised weights
                 raise InputError(
                     f"model: LRP has no rule for {type(module).__name__} ({self.names[module]}), only for Linear, "
-                    "LayerNorm and T5's RMS norm; merge adapters into the weights first"
+                    "LayerNorm and T5's RMS norm; merge adapters into the weights, load without quantisation"
                 )
         self.rule = make_rule(rule, alpha=alpha, beta=beta, epsilon=epsilon)
         self.logit, self.values_only, self.max_memory = logit, attention == "values", max_memory

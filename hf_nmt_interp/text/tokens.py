@@ -6,6 +6,7 @@ ends in; a subword that is only whitespace goes with the word that follows it, o
 
 import codecs
 import re
+import threading
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from hf_nmt_interp.errors import InputError
 Punctuation = Literal["attached", "separate"]
 Span = tuple[int, int]
 
+_ENCODING = threading.Lock()
 _BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -220,10 +222,11 @@ def _locate(tokenizer: Any, text: str, is_target: bool) -> tuple[list[int], list
     """Ids of a text and the characters each stands for; an empty span for tokens that are not of the text."""
     _kind(tokenizer)  # an unsupported one is refused before it fails
     side = {"text_target" if is_target else "text": text}
+    with _ENCODING:  # for a target, tokenizers are switched to its language and back
+        encoding = tokenizer(**side, **{"return_offsets_mapping": True} if tokenizer.is_fast else {})
+    ids = encoding["input_ids"]
     if tokenizer.is_fast:
-        encoding = tokenizer(**side, return_offsets_mapping=True)
-        return encoding["input_ids"], encoding["offset_mapping"]
-    ids = tokenizer(**side)["input_ids"]
+        return ids, encoding["offset_mapping"]
     spans = _sentencepiece_spans(tokenizer, text, is_target)
     front = len(getattr(tokenizer, "prefix_tokens", ()))
     back = len(tokenizer.build_inputs_with_special_tokens([])) - front

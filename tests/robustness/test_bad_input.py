@@ -257,6 +257,12 @@ def test_quantised_weights(translator):
         def forward(self, x):
             return torch.nn.functional.linear(x, self.packed * self.scale, self.bias)
 
+    linear = model.model.encoder.layers[0].fc1  # a subclass of nn.Linear with packed weights, as of bitsandbytes
+    weight = linear._parameters.pop("weight")
+    linear.weight = (weight.detach() * 9).to(torch.uint8)
+    with pytest.raises(InputError, match=r"no rule for Linear \(model.encoder.layers.0.fc1\).*without quantisation"):
+        hni.attribute(model, tokenizer, "A dog.", "Ein Hund.")
+    linear.weight = weight
     for module in list(model.modules()):
         for name, child in module.named_children():
             if isinstance(child, torch.nn.Linear):
