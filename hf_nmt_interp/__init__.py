@@ -8,6 +8,7 @@
 from importlib import import_module
 from typing import Any
 
+from hf_nmt_interp.auto import register_with_transformers
 from hf_nmt_interp.version import __version__
 
 # public name -> module that defines it; imported on first use, so that `import hf_nmt_interp` stays light
@@ -68,9 +69,14 @@ _HOME = {
     "load_calibrated": "training.calibration",
     "load_demo": "models.demo",
     "load_gated": "training.l0",
+    "push_folder": "report.hub",
+    "push_to_hub": "report.hub",
     "soft_alignment": "analysis.alignment",
     "strip_markup": "analysis.markup",
     "symmetrize": "analysis.symmetrization",
+    "to_dataset": "report.bridges",
+    "to_inseq": "report.bridges",
+    "to_pandas": "report.bridges",
     "transfer_markup": "analysis.markup",
 }
 
@@ -85,3 +91,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+register_with_transformers()

@@ -81,7 +81,8 @@ def main() -> None:
     model = load_calibrated(model_args.model, model_args.from_scratch, **settings)
     tokenizer = AutoTokenizer.from_pretrained(find_model(model_args.model), trust_remote_code=False)
     set_languages(model, tokenizer, *data.codes)
-    Run(CalibrationTrainer, model, tokenizer, data, config, model_args.max_length).complete(model_args.export)
+    base = None if model_args.from_scratch else model_args.model
+    Run(CalibrationTrainer, model, tokenizer, data, config, model_args.max_length, base).complete(model_args.export)
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ def main() -> None:
     model = load_gated(model_args.model, config.gated_attentions, gate_init=model_args.gate_init)
     tokenizer = AutoTokenizer.from_pretrained(find_model(model_args.model), trust_remote_code=False)
     set_languages(model, tokenizer, *data.codes)
-    run = Run(L0Trainer, model, tokenizer, data, config, model_args.max_length)
+    run = Run(L0Trainer, model, tokenizer, data, config, model_args.max_length, model_args.model)
     results = {"before": describe(model.prune()) | (run.test() if data.test and model_args.test_before else {})}
     training = run.train()
     pruned = model.prune()
@@ -117,6 +117,7 @@ def main() -> None:
             folder = Path(config.output_dir) / name
             found.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
+            run.write_card(folder, training | results["pruned"], found)
         run.write({**training, "penalty": config.penalty, **results, "kept_heads": pruned.config.kept_heads})
         print_table(results)
     run.trainer.accelerator.end_training()

@@ -65,7 +65,7 @@ def main() -> None:
     set_seed(config.seed)
     check_data(data, config)
     model, tokenizer = load_checkpoint(model_args.model, data)
-    run = Run(MRTTrainer, model, tokenizer, data, config, model_args.max_length)
+    run = Run(MRTTrainer, model, tokenizer, data, config, model_args.max_length, model_args.model)
     before = run.test() if data.test and model_args.test_before else {}
     run.complete(model_args.export, {"before": before} if before else {})
 

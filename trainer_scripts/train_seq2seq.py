@@ -97,7 +97,9 @@ def main() -> None:
     else:
         tokenizer = new_tokenizer(data, config, model_args.vocab_size, model_args.max_length)
         model = new_model(model_args, tokenizer)
-    Run(TranslationTrainer, model, tokenizer, data, config, model_args.max_length).complete(model_args.export)
+    Run(TranslationTrainer, model, tokenizer, data, config, model_args.max_length, model_args.model).complete(
+        model_args.export
+    )
 
 
 if __name__ == "__main__":

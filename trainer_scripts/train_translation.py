@@ -140,7 +140,9 @@ def main() -> None:
     set_seed(config.seed)
     check_data(data, config)
     model, tokenizer = load_model(model_args, data, config)
-    Run(TranslationTrainer, model, tokenizer, data, config, model_args.max_length).complete(model_args.export)
+    Run(TranslationTrainer, model, tokenizer, data, config, model_args.max_length, model_args.model).complete(
+        model_args.export
+    )
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ VERBS = (
     "detached",
     "heads",
     "merge",
+    "push",
     "calibration",
     "prune",
     "pruning-table",

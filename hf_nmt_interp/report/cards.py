@@ -1,56 +1,197 @@
-"""Model cards made from data: a training run's `results.json` and the exported model folder."""
+"""Model cards made from data: the exported model's folder and what its training run left behind."""
 
 import json
 import shlex
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
 
+_KNOWN = (
+    *("name", "base_model", "datasets", "license", "license_name", "source_lang", "target_lang"),
+    *("results", "data", "test_name", "note", "command", "arguments", "curve", "risk", "usage", "usage_language"),
+    *("parameters", "size"),
+)
+_USAGE = """from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+{package}
+name = "{name}"
+model = AutoModelForSeq2SeqLM.from_pretrained(name{remote})
+tokenizer = AutoTokenizer.from_pretrained(name)
+inputs = tokenizer("{sentence}", return_tensors="pt")
+print(tokenizer.decode(model.generate(**inputs)[0], skip_special_tokens=True))
+print(hni.attribute(model, tokenizer, "{sentence}", method="{method}"))"""
+_SENTENCES = {"de": "Die Katze schläft auf dem Sofa.", "en": "The cat is sleeping on the sofa."}
 
-def translation_card(folder: str | Path, results: dict[str, Any], **about: Any) -> str:
-    """The card of a translator that `train_translation.py` trained or `train_l0.py` pruned.
+
+def model_card(folder: str | Path, about: dict[str, Any] | None = None) -> str:
+    """The card of a translator: its metadata, what it is, where its translations come from, how to use it.
 
     Args:
         folder: the exported model.
-        results: what the training run wrote to `results.json`.
-        about: name, source_lang, target_lang, data, datasets, license, license_name, test_name, usage; if usage is not
-            Python, usage_language; if there is something to say, note.
+        about: what the folder does not tell, all optional: name, base_model, datasets (a list), license (as the Hub
+            spells it), license_name, source_lang, target_lang, data, test_name, note, risk, command, arguments (a
+            dictionary), results (of a run: train_steps, train_seconds, test_bleu, test_chrf), curve (as of
+            `curve_of`), usage and usage_language.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined, UndefinedError
-
+    about = dict(about or {})
+    if unknown := [name for name in about if name not in _KNOWN]:
+        raise InputError(f"about: {unknown[0]!r} is not one of {', '.join(_KNOWN)}")
     folder = Path(folder)
-    weights = folder / "model.safetensors"
-    config = {"kept_heads": None} | json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    about.setdefault("name", folder.name)
+    results = about.get("results") or {}
+    results = results | results.get("pruned", {})
+    pair = "-".join(about[side] for side in ("source_lang", "target_lang") if about.get(side))
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     loader = PackageLoader("hf_nmt_interp.report")
     template = Environment(loader=loader, undefined=StrictUndefined, keep_trailing_newline=True).get_template(
-        "translation_card.md"
+        "model_card.md"
     )
-    facts = {
-        "config": config,
-        "parameters": _parameters(weights),
-        "size": weights.stat().st_size,
-        "dtype": config.get("dtype", "float32"),
-        "sacrebleu": version("sacrebleu"),
-        "command": _wrap(results["command"]),
-        "note": None,
-        "usage_language": "python",
-    }
-    results = results | results.get("pruned", {})
-    try:
-        return template.render(results=results, **(facts | about))
-    except UndefinedError as error:
-        raise InputError(f"about: {error}; translation_card needs it") from error
+    languages = " from {source_lang} to {target_lang}".format(**about) if "-" in pair else ""
+    return template.render(
+        metadata=f"---\n{_metadata(about, config, results, pair)}\n---",
+        name=about["name"],
+        summary=f"A translator{languages}, trained or explained with hf_nmt_interp.",
+        facts=_facts(folder, config, about, results),
+        note=about.get("note"),
+        curve=about.get("curve"),
+        command=_wrap(about["command"]) if about.get("command") else None,
+        arguments=sorted((about.get("arguments") or {}).items()),
+        usage=about.get("usage") or usage(about["name"], config, about.get("source_lang")),
+        usage_language=about.get("usage_language", "python"),
+    )
 
 
-def _parameters(weights: Path) -> int:
+def usage(name: str, config: dict[str, Any], source_lang: str | None = None) -> str:
+    """Python lines that translate and explain."""
+    kind = config["model_type"]
+    package = "\nimport hf_nmt_interp as hni  # its kinds of models are then known to the Auto classes\n"
+    remote = ", trust_remote_code=True" if config.get("auto_map") else ""
+    method = "attention" if kind.startswith(("luong", "conv")) else "lrp"
+    sentence = _SENTENCES.get(source_lang or "en", _SENTENCES["en"])
+    return _USAGE.format(package=package, name=name, remote=remote, sentence=sentence, method=method)
+
+
+def curve_of(model: Any, tokenizer: Any, pairs: list[tuple[str, str]], data: str, method: str = "lrp") -> dict | None:
+    """Source contribution by target position over sentence pairs; None if the method has no rules for the model.
+
+    Args:
+        model: the translator.
+        tokenizer: its tokenizer.
+        pairs: sentences and their translations.
+        data: what they are, for the card.
+        method: that explains.
+    """
+    from hf_nmt_interp.analysis.contributions import mean_curve
+    from hf_nmt_interp.attribution import METHODS
+    from hf_nmt_interp.attribution.api import attribute
+
+    if not pairs or not METHODS[method].fits(model):
+        return None
+    results = attribute(model, tokenizer, [s for s, _ in pairs], [t for _, t in pairs], method)
+    curve = mean_curve(result.source_contribution for result in results)
+    rows = [
+        {"position": n, "mean": f"{mean:.3f}", "low": f"{low:.3f}", "high": f"{high:.3f}", "sentences": int(count)}
+        for n, (mean, low, high, count) in enumerate(zip(curve.mean, curve.low, curve.high, curve.count, strict=True))
+        if count > 1
+    ]
+    return {"method": method, "sentences": len(pairs), "data": data, "rows": rows}
+
+
+def _metadata(about: dict[str, Any], config: dict[str, Any], results: dict[str, Any], pair: str) -> str:
+    """The card's head, as huggingface_hub writes it."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    datasets = about.get("datasets") or None
+    scores = [
+        EvalResult(
+            task_type="translation",
+            task_name=f"Translation {pair}".strip(),
+            dataset_type=(datasets or ["unknown"])[0],
+            dataset_name=about.get("test_name") or "test",
+            dataset_args=pair or None,
+            metric_type=metric,
+            metric_value=round(results[field], 1),
+        )
+        for field, metric in (("test_bleu", "sacrebleu"), ("test_chrf", "chrf"))
+        if field in results
+    ]
+    languages = [about[side] for side in ("source_lang", "target_lang") if about.get(side)]
+    data = ModelCardData(
+        library_name="transformers",
+        pipeline_tag="translation",
+        license=about.get("license"),
+        language=languages or None,
+        base_model=about.get("base_model"),
+        datasets=datasets,
+        metrics=[score.metric_type for score in scores] or None,
+        tags=["hf_nmt_interp", config["model_type"], "translation"],
+        model_name=about["name"],
+        eval_results=scores or None,
+    )
+    return data.to_yaml()
+
+
+def _facts(folder: Path, config: dict[str, Any], about: dict[str, Any], results: dict[str, Any]) -> list[tuple]:
+    """Rows of the card's table."""
+    parameters, size = about.get("parameters"), about.get("size")
+    if parameters is None:
+        parameters, size = _weights(folder)
+    rows = [("architecture", _architecture(config))]
+    if kept := config.get("kept_heads"):
+        kinds = [kind for kind in ("encoder", "decoder", "cross") if kind in kept]
+        counts = "; ".join(f"{kind} {' '.join(str(len(heads)) for heads in kept[kind])}" for kind in kinds)
+        rows.append(("heads kept, by layer", counts))
+    if fusion := config.get("fusion"):
+        rows.append(("fusion of calibrated attention", fusion))
+    if risk := about.get("risk"):
+        rows.append(("risk that was minimised", risk))
+    if base := about.get("base_model"):
+        rows.append(("started from", base))
+    rows.append(("parameters", f"{parameters:,}, {size / 1e6:.1f} MB in {config.get('dtype') or 'float32'}"))
+    rows += [
+        (label, about[name]) for label, name in (("data", "data"), ("licence", "license_name")) if about.get(name)
+    ]
+    if "train_steps" in results:
+        hours = results.get("train_seconds", 0) / 3600
+        rows.append(("training", f"{results['train_steps']:,} steps, {hours:.1f} hours"))
+    if "test_bleu" in results:
+        from importlib.metadata import version
+
+        scores = f"BLEU {results['test_bleu']:.1f}, chrF {results['test_chrf']:.1f}"
+        rows.append(("test", f"{about.get('test_name') or 'test'}: {scores} (sacreBLEU {version('sacrebleu')})"))
+    return rows
+
+
+def _architecture(config: dict[str, Any]) -> str:
+    parts = [(config.get("architectures") or [config["model_type"]])[0]]
+    if "encoder_layers" in config and "decoder_layers" in config:
+        parts.append(f"{config['encoder_layers']}+{config['decoder_layers']} layers")
+    for field, label in (("d_model", "width"), ("hidden_size", "width")):
+        if field in config:
+            parts.append(f"{label} {config[field]}")
+            break
+    if "encoder_attention_heads" in config:
+        pruned = " before pruning" if config.get("kept_heads") else ""
+        parts.append(f"{config['encoder_attention_heads']} heads{pruned}")
+    if "encoder_ffn_dim" in config:
+        parts.append(f"{config['encoder_ffn_dim']} inner units")
+    return ", ".join([*parts, f"{config['vocab_size']:,} pieces"])
+
+
+def _weights(folder: Path) -> tuple[int, int]:
+    """Parameters and bytes of all weights."""
     from math import prod
 
     from safetensors import safe_open
 
-    with safe_open(weights, "np") as file:
-        return sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    parameters = size = 0
+    for path in sorted(folder.glob("*.safetensors")):
+        size += path.stat().st_size
+        with safe_open(path, "np") as file:
+            parameters += sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    return parameters, size
 
 
 def _wrap(command: str) -> str:

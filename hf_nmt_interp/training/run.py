@@ -13,6 +13,7 @@ from typing import Any
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.tokens import Punctuation, separate_punctuation
+from hf_nmt_interp.training.sharing import write_card
 
 
 @dataclass
@@ -46,6 +47,14 @@ class DataArguments:
     word_dropout_item: str = field(default="random", metadata={"help": "What replaces them: random (items) or unk."})
     contribution_steps: list[int] = field(
         default_factory=list, metadata={"help": "Steps at which contributions are measured on --valid."}
+    )
+    license: str | None = field(default=None, metadata={"help": "For the card: as the Hub spells it, e.g. cc-by-2.0."})
+    data_names: list[str] = field(
+        default_factory=list, metadata={"help": "For the card: names of the data on the Hub (default: --dataset)."}
+    )
+    card_sentences: int = field(
+        default=20,
+        metadata={"help": "For the card: test (or validation) pairs of the contribution curve; 0 for none."},
     )
 
     @property
@@ -113,6 +122,11 @@ def without_tokens(argv: Sequence[str]) -> list[str]:
         shown.append("***" if hide else f"{name}=***" if is_token and equals else argument)
         hide = is_token and not equals
     return shown
+
+
+def command() -> str:
+    """The command that runs, with the values of tokens hidden."""
+    return shlex.join(["python", *without_tokens(sys.argv)])
 
 
 def find_checkpoint(config: Any) -> str | None:
@@ -231,13 +245,23 @@ class Run:
         data: where the pairs are.
         config: of the trainer.
         max_length: most tokens of a side; longer training pairs are dropped, others cut.
+        base: name of the checkpoint that the model came from.
     """
 
-    def __init__(self, trainer_class: Any, model: Any, tokenizer: Any, data: DataArguments, config: Any, max_length):
+    def __init__(
+        self,
+        trainer_class: Any,
+        model: Any,
+        tokenizer: Any,
+        data: DataArguments,
+        config: Any,
+        max_length: int,
+        base: str | None = None,
+    ):
         from hf_nmt_interp.training.callbacks import ContributionCallback, Stopwatch
         from hf_nmt_interp.training.data import Restartable, encode_pairs
 
-        self.data, self.stopwatch = data, Stopwatch()
+        self.data, self.base, self.stopwatch = data, base, Stopwatch()
         callbacks: list[Any] = [self.stopwatch]
         if data.contribution_steps:
             sources, targets = zip(*open_split(data, "valid"), strict=True)
@@ -297,15 +321,50 @@ class Run:
             trainer.log_metrics("test", results)
         if trainer.is_world_process_zero():
             self.write((known or {}) | results)
-            if export:
-                trainer.model.half().save_pretrained(export)
-                trainer.processing_class.save_pretrained(export)
+            self.write_card(trainer.args.output_dir, results, trainer.model, [export] if export else [])
         trainer.accelerator.end_training()
 
     def write(self, results: dict[str, Any]) -> None:
         """`results.json` in the output folder, with the command that made them."""
-        found = {"command": shlex.join(["python", *without_tokens(sys.argv)]), **results}
+        found = {"command": command(), **results}
         path = Path(self.trainer.args.output_dir) / "results.json"
         part = path.with_suffix(".part")
         part.write_text(json.dumps(found, indent=2), encoding="utf-8")
         part.replace(path)
+
+    def write_card(self, folder: str | Path, results: dict[str, Any], model: Any, exports: Sequence[str] = ()) -> None:
+        """The card of a saved model, from what the run knows of it.
+
+        Args:
+            folder: where it was saved.
+            results: scores and times.
+            model: the same model, in memory.
+            exports: folders that get it in float16, with the card.
+        """
+        import torch
+
+        from hf_nmt_interp.report.cards import curve_of
+
+        data, tokenizer = self.data, self.trainer.processing_class
+        split = "test" if data.test else "valid" if data.valid else None
+        pairs = list(islice(open_split(data, split), data.card_sentences)) if split else []
+        curve = None
+        if model.dtype in (torch.float32, torch.float64):
+            curve = curve_of(model, tokenizer, [pair for pair in pairs if all(map(str.strip, pair))], split or "")
+        about: dict[str, Any] = {
+            "base_model": None
+            if self.base is None or Path(self.base).exists()
+            else self.base.replace("demo:", "demo-"),
+            "datasets": data.data_names or ([data.dataset] if data.dataset else None),
+            "license": data.license,
+            "source_lang": data.source_lang,
+            "target_lang": data.target_lang,
+            "command": command(),
+            "curve": curve,
+            "results": results,
+        }
+        write_card(self.trainer.args, folder, **about)
+        for export in exports:
+            model.half().save_pretrained(export)
+            tokenizer.save_pretrained(export)
+            write_card(self.trainer.args, export, **about)

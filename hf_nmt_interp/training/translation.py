@@ -18,6 +18,7 @@ from hf_nmt_interp.training.batching import TokenBatches
 from hf_nmt_interp.training.checkpoints import average_checkpoints, list_checkpoints
 from hf_nmt_interp.training.launch import without_gpu_but_distributed
 from hf_nmt_interp.training.losses import label_smoothed_cross_entropy, linear_cross_entropy
+from hf_nmt_interp.training.sharing import write_card
 
 logger = logging.getLogger(__name__)
 
@@ -164,6 +165,39 @@ class TranslationTrainer(Seq2SeqTrainer):
                 logger.warning("average_last: %d, but there are only %d", self.args.average_last, len(folders))
             average_checkpoints(self.model, folders)
         return result
+
+    def create_model_card(self, **about: Any) -> None:
+        """`README.md` in the output folder, from what the trainer knows; `about` as of `report.cards.model_card`."""
+        if self.is_world_process_zero():
+            write_card(self.args, str(self.args.output_dir), **about)
+
+    def push_to_hub(
+        self, commit_message: str | None = "End of training", blocking=True, token=None, revision=None, **kwargs
+    ):
+        """Save, and send weights, configuration, tokenizer, code and card in one commit; private unless set otherwise.
+
+        Args:
+            commit_message: of the commit.
+            blocking: taken for transformers' sake: the push is complete on return.
+            token: None for the one of the arguments, or of `hf auth login`.
+            revision: taken for transformers' sake; the push goes to main.
+            kwargs: what the card is to say, as of `create_model_card`.
+        """
+        from hf_nmt_interp.report.hub import push_folder
+
+        folder = Path(str(self.args.output_dir))
+        self.save_model(str(folder), _internal_call=True)
+        if not self.is_world_process_zero():
+            return None
+        if kwargs or not (folder / "README.md").exists():
+            self.create_model_card(**kwargs)
+        return push_folder(
+            folder,
+            self.args.hub_model_id or folder.name,
+            private=self.args.hub_private_repo is not False,
+            token=token or self.args.hub_token,
+            message=commit_message or "End of training",
+        )
 
     def _run_epoch(self, *args, **kwargs) -> None:
         """As always, but a run that goes on from its last step does not train one step more."""

@@ -42,6 +42,7 @@ TREE = """# text = A dog sleeps.
 def here(tmp_path, monkeypatch, gated_folder, calibrated_folder):
     """The working folder, with the files that examples read."""
     shutil.copytree(gated_folder, tmp_path / "runs" / "l0" / "gated")
+    (tmp_path / "runs" / "l0" / "gated" / "README.md").write_text("A card.")
     for name in ("gate", "gate2"):
         shutil.copytree(calibrated_folder, tmp_path / "runs" / name)
     for language in ("en", "de"):
@@ -75,7 +76,7 @@ def test_examples_of_the_help_run(example: str, run, model_folder, here) -> None
     assert program == "hf-nmt-interp"
     if "--model" in rest:
         rest = [str(model_folder) if word.startswith("demo:") else word for word in rest]
-    elif verb not in ("env", "aer", "merge", "pruning-table"):
+    elif verb not in ("env", "aer", "merge", "pruning-table", "push"):
         rest += ["--model", str(model_folder)]
     code, out, err = run(verb, *rest)
     assert (code, err) == (0, "")

@@ -1,0 +1,102 @@
+"""Explanations for other libraries: pandas, datasets, Inseq."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from hf_nmt_interp.attribution.result import AttributionResult
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.report.records import record
+
+
+def to_pandas(results: AttributionResult | Iterable[AttributionResult]) -> Any:
+    """A DataFrame with a row for each score: sentence, step, target, side, position, token, score.
+
+    `side` is source, prefix or start; the prefix has no rows for later target tokens.
+    """
+    import pandas as pd
+
+    frames = []
+    for sentence, result in enumerate(_listed(results)):
+        S, T = len(result.source_tokens), len(result.target_tokens)
+        later = 0 if result.level == "word" else -1  # a word's first subwords contribute to its later ones
+        seen = np.tril(np.ones((T, T), dtype=bool), later)
+        sides = (
+            ("source", result.source, np.ones((T, S), dtype=bool), result.source_tokens),
+            ("prefix", result.prefix, seen, result.target_tokens),
+            ("start", result.start[:, None], np.ones((T, 1), dtype=bool), [""]),
+        )
+        for side, scores, kept, tokens in sides:
+            step, position = np.nonzero(kept)
+            frames.append(
+                pd.DataFrame(
+                    {
+                        "sentence": sentence,
+                        "step": step,
+                        "target": np.array(result.target_tokens, dtype=object)[step],
+                        "side": side,
+                        "position": position,
+                        "token": np.array(tokens, dtype=object)[position],
+                        "score": scores[kept].astype(float),
+                    }
+                )
+            )
+    if not frames:
+        raise InputError("results: none given; a frame needs at least one")
+    return pd.concat(frames, ignore_index=True)
+
+
+def to_dataset(results: AttributionResult | Iterable[AttributionResult]) -> Any:
+    """A `datasets` set with a row for each result: tokens, words and arrays as lists."""
+    from datasets import Dataset
+
+    rows = [record(result) for result in _listed(results)]
+    if not rows:
+        raise InputError("results: none given; a set needs at least one")
+    for row in rows:
+        row["settings"] = str(row["settings"])  # methods have different ones
+    return Dataset.from_list(rows)
+
+
+def to_inseq(results: AttributionResult | Iterable[AttributionResult]) -> Any:
+    """Inseq's `FeatureAttributionOutput`, for its viewers, aggregators and files; needs the extra `inseq`.
+
+    Its rows are the tokens that contribute, its columns the steps; the start token, `<s>`, is the first of the target.
+    Log-probabilities become the step score `logprob`.
+    """
+    try:
+        import torch
+        from inseq.data.attribution import FeatureAttributionOutput, FeatureAttributionSequenceOutput
+        from inseq.utils.typing import TokenWithId
+    except ImportError as error:
+        raise InputError("to_inseq: Inseq is not installed; pip install 'hf_nmt_interp[inseq]'") from error
+
+    found, listed = [], _listed(results)
+    for result in listed:
+        ids = result.translation
+        source_ids = ids.source_ids if ids and result.level == "token" else [-1] * len(result.source_tokens)
+        target_ids = ids.target_ids if ids and result.level == "token" else [-1] * len(result.target_tokens)
+        start_id = (ids.start_id if ids and ids.start_id is not None else -1) if ids else -1
+        prefix = np.concatenate([result.start[None], result.prefix.T])  # [1 + T, T]
+        scores = {} if result.log_probs is None else {"logprob": torch.tensor(result.log_probs)}
+        found.append(
+            FeatureAttributionSequenceOutput(
+                source=[TokenWithId(t, i) for t, i in zip(result.source_tokens, source_ids, strict=True)],
+                target=[
+                    TokenWithId("<s>", start_id),
+                    *(TokenWithId(t, i) for t, i in zip(result.target_tokens, target_ids, strict=True)),
+                ],
+                source_attributions=torch.tensor(result.source.T),  # [S, T]
+                target_attributions=torch.tensor(prefix),
+                step_scores=scores,
+                attr_pos_start=1,
+                attr_pos_end=1 + len(result.target_tokens),
+            )
+        )
+    info = {"attribution_method": listed[0].method, "attribution_args": dict(listed[0].settings)} if listed else {}
+    return FeatureAttributionOutput(sequence_attributions=found, info=info)
+
+
+def _listed(results: AttributionResult | Iterable[AttributionResult]) -> list[AttributionResult]:
+    return [results] if isinstance(results, AttributionResult) else list(results)

@@ -1,0 +1,39 @@
+"""Cards of training runs: what a trainer knows of its model, as data for `report.cards`."""
+
+import dataclasses
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+_SECRETS = ("hub_token", "push_to_hub_token")
+_LOCAL = ("output_dir", "logging_dir", "run_name", "hub_model_id", "local_rank", "resume_from_checkpoint", "report_to")
+
+
+def changed_arguments(config: Any) -> dict[str, str]:
+    """Training arguments that are not the defaults, as text; paths of this machine and tokens are left out."""
+    found = {}
+    for field in dataclasses.fields(config):
+        if not field.init or field.name in (*_SECRETS, *_LOCAL):
+            continue
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        value = getattr(config, field.name)
+        value, default = (item.value if isinstance(item, Enum) else item for item in (value, default))
+        if value != default and isinstance(value, bool | int | float | str | list):
+            found[field.name] = str(value)
+    return found
+
+
+def write_card(config: Any, folder: str | Path, **about: Any) -> None:
+    """`README.md` of a saved model.
+
+    Args:
+        config: of the trainer.
+        folder: where the model was saved.
+        about: as of `model_card`.
+    """
+    from hf_nmt_interp.report.cards import model_card
+
+    risk = getattr(config, "risk", None)
+    known = {"arguments": changed_arguments(config)} | ({"risk": str(risk)} if risk else {})
+    text = model_card(folder, known | {name: value for name, value in about.items() if value is not None})
+    (Path(folder) / "README.md").write_text(text, encoding="utf-8")

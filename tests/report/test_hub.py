@@ -1,0 +1,135 @@
+"""Pushing models: by the function, a trainer and the command line, to a stand-in Hub and the real client."""
+
+import json
+
+import pytest
+
+import hf_nmt_interp as hni
+from hf_nmt_interp.cli.main import main
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.report import hub as hub_module
+from hf_nmt_interp.report.cards import model_card
+from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
+from tests.hub_server import hub_server
+from tests.tiny_models import tiny_model
+from tests.tiny_tokenizers import make_marian_tokenizer
+
+NEEDED = {"config.json", "generation_config.json", "model.safetensors", "tokenizer_config.json", "README.md"}
+CODE = {"configuration_gated.py", "modeling_gated.py", "gates.py", "heads.py"}
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    """A gated model and its tokenizer."""
+    folder = tmp_path_factory.mktemp("tokenizer")
+    tokenizer = make_marian_tokenizer(folder)
+    tiny_model("marian", vocab_size=len(tokenizer)).save_pretrained(folder)
+    return hni.GatedMarianMTModel.from_pretrained(folder), tokenizer
+
+
+@pytest.fixture
+def folder(parts, tmp_path):
+    for part in parts:
+        part.save_pretrained(tmp_path / "model")
+    (tmp_path / "model/README.md").write_text(model_card(tmp_path / "model"), encoding="utf-8")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    monkeypatch.setattr(hub_module.time, "sleep", lambda seconds: None)
+    with hub_server(monkeypatch) as server:
+        yield server
+
+
+def test_a_model_goes_in_one_commit_and_is_private(hub, parts) -> None:
+    pushed = hni.push_to_hub(*parts, "me/gated")
+    (commit,) = hub.repos["me/gated"]["commits"]
+    assert hub.repos["me/gated"]["visibility"] == "private"
+    assert set(commit) == set(pushed.files) >= NEEDED | CODE
+    assert {name: len(data) for name, data in commit.items()} == pushed.files
+    assert json.loads(commit["config.json"])["auto_map"]["AutoModelForSeq2SeqLM"] == (
+        "modeling_gated.GatedMarianMTModel"
+    )
+    assert b"library_name: transformers" in commit["README.md"]
+    hni.push_to_hub(*parts, "me/gated", card="---\nlicense: mit\n---\nAnother.", message="again")
+    assert len(hub.repos["me/gated"]["commits"]) == 2
+
+
+def test_dry_run_and_command_line(hub, folder, capsys) -> None:
+    assert main(["push", str(folder), "me/cli", "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert (hub.requests, "model.safetensors" in shown, "nothing was sent" in shown) == ([], True, True)
+    (folder / "training_args.bin").write_bytes(b"pickle")
+    (folder / "trainer_state.json").write_text("{}")
+    assert main(["push", str(folder), "me/cli", "--public"]) == 0
+    assert "in one commit: http://127.0.0.1" in capsys.readouterr().out
+    repo = hub.repos["me/cli"]
+    assert (repo["visibility"], len(repo["commits"])) == ("public", 1)
+    assert not {"training_args.bin", "trainer_state.json"} & set(repo["commits"][0])
+
+
+@pytest.mark.parametrize("cuts", [1, 2])
+def test_an_upload_that_is_cut_off_is_tried_again(hub, folder, cuts) -> None:
+    hub.cut = cuts
+    hni.push_folder(folder, "me/cut")
+    (commit,) = hub.repos["me/cut"]["commits"]
+    assert commit["model.safetensors"] == (folder / "model.safetensors").read_bytes()
+
+
+def test_an_upload_that_stays_cut_off_commits_nothing_and_can_be_run_again(hub, folder) -> None:
+    hub.cut = 100
+    with pytest.raises(InputError, match=r"was not pushed after 3 tries, nothing was committed: .*Run it again"):
+        hni.push_folder(folder, "me/cut")
+    assert hub.repos["me/cut"]["commits"] == []
+    hub.cut = 0
+    hni.push_folder(folder, "me/cut")
+    assert len(hub.repos["me/cut"]["commits"]) == 1
+
+
+def test_a_wrong_token_is_told_and_nothing_is_made(hub, folder, capsys, monkeypatch) -> None:
+    with pytest.raises(InputError, match=r"token: the Hub refused it for me/x \(401\); nothing was sent"):
+        hni.push_folder(folder, "me/x", token="hf_wrong_secret")
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong_secret")
+    assert main(["push", str(folder), "me/x"]) == 2
+    shown = capsys.readouterr()
+    assert "hf auth login" in shown.err
+    assert "hf_wrong_secret" not in shown.err + shown.out
+    assert hub.repos == {}
+
+
+def test_a_trainer_pushes_what_it_saves(hub, parts, tmp_path) -> None:
+    model, tokenizer = parts
+    config = TranslationConfig(
+        output_dir=str(tmp_path / "run"), hub_model_id="me/trained", report_to="none", use_cpu=True, learning_rate=3e-4
+    )
+    trainer = TranslationTrainer(
+        model=model, args=config, train_dataset=[{"input_ids": [3], "labels": [3]}], processing_class=tokenizer
+    )
+    trainer.push_to_hub(license="cc0-1.0")
+    (commit,) = hub.repos["me/trained"]["commits"]
+    assert hub.repos["me/trained"]["visibility"] == "private"
+    assert set(commit) >= NEEDED | CODE
+    assert b"license: cc0-1.0" in commit["README.md"]
+    assert b"| `learning_rate` | `0.0003` |" in commit["README.md"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        ("config.json", "no config.json"),
+        ("model.safetensors", "no weights in safetensors"),
+        ("tokenizer_config.json", "no tokenizer"),
+        ("README.md", "no card"),
+        ("modeling_gated.py", "no modeling_gated.py, the code of its model"),
+    ],
+)
+def test_folders_that_others_could_not_use_are_refused(folder, missing, message) -> None:
+    (folder / missing).unlink()
+    with pytest.raises(InputError, match=message):
+        hni.push_folder(folder, "me/x", dry_run=True)
+
+
+def test_names_that_the_hub_does_not_take(hub, folder) -> None:
+    with pytest.raises(InputError, match="repo_id: 'a//b' cannot be a name"):
+        hni.push_folder(folder, "a//b")
