@@ -155,12 +155,14 @@ def test_attribute_tsv_has_every_score(attribute) -> None:
         assert total == pytest.approx(np.sum(whole[side]), abs=1e-5)
 
 
-def test_attribute_table_and_page(attribute, tmp_path) -> None:
+def test_attribute_table_and_page(attribute, tmp_path, monkeypatch) -> None:
     code, out, _ = attribute(ONE, TWO, "--target", "Ein Hund.", "--target", "Zwei Kinder.")
     assert code == 0
     assert all(word in out for word in ("Hund.", "Kinder.", "from the source", "best source", "log p"))
-    assert attribute(ONE, "--output", tmp_path / "page.html").code == 0
+    assert attribute(ONE, "--output", tmp_path / "page.html") == (0, "", "")
     assert "<!doctype html>" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert f"Wrote {tmp_path / 'page.html'}: open it" in attribute(ONE, "--output", tmp_path / "page.html").err
 
 
 def test_attribute_methods_and_settings(attribute) -> None:

@@ -25,8 +25,9 @@ Examples:
 import argparse
 import inspect
 import json
+import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TextIO, get_args, get_origin
 
 from hf_nmt_interp.cli.arguments import (
     MODEL,
@@ -102,24 +103,32 @@ def run(args: argparse.Namespace) -> None:
     methods, models = asked_methods(args), labelled(args.model or [MODEL], "--model")
     results = explained(args, methods, models, streams=args.output is None and kind != "html")
     with open_output(args.output) as file:
-        if kind == "html":
-            file.write(_page(results, list(models)))
-            return
-        shown = ((i, label, result.to_words() if args.level == "word" else result) for i, label, result in results)
-        compares = len(methods) * len(models) > 1
-        if kind == "table":
-            _print(shown, file, compares)
-            return
-        from hf_nmt_interp.report.records import method_name, record, scores
+        _write(results, list(models), len(methods), args.level, kind, file)
+    if kind == "html" and args.output and sys.stderr.isatty():
+        print(f"Wrote {args.output}: open it in a browser", file=sys.stderr)
 
-        rows = (
-            ({"sentence": i} | ({"model": label, "method": method_name(result)} if compares else {}), result)
-            for i, label, result in shown
-        )
-        if kind == "json":
-            write_json(({**told, **record(result)} for told, result in rows), file)
-        else:
-            write_tsv(({**told, **row} for told, result in rows for row in scores(result)), file)
+
+def _write(
+    results: "Iterator[Explained]", labels: list[str], methods: int, level: str, kind: str, file: TextIO
+) -> None:
+    if kind == "html":
+        file.write(_page(results, labels))
+        return
+    shown = ((i, label, result.to_words() if level == "word" else result) for i, label, result in results)
+    compares = len(labels) * methods > 1
+    if kind == "table":
+        _print(shown, file, compares)
+        return
+    from hf_nmt_interp.report.records import method_name, record, scores
+
+    rows = (
+        ({"sentence": i} | ({"model": label, "method": method_name(result)} if compares else {}), result)
+        for i, label, result in shown
+    )
+    if kind == "json":
+        write_json(({**told, **record(result)} for told, result in rows), file)
+    else:
+        write_tsv(({**told, **row} for told, result in rows for row in scores(result)), file)
 
 
 def _page(results: "Iterator[Explained]", labels: list[str]) -> str:
