@@ -98,7 +98,7 @@ def test_lora_trains_gated_and_pruned_models(tmp_path, kind) -> None:
     tiny_model("marian").save_pretrained(tmp_path)
     model = hni.GatedMarianMTModel.from_pretrained(tmp_path)
     if kind == "pruned":
-        model.set_kept_heads({"encoder": [[1], []]})
+        model.set_kept_heads({"encoder": [[1], [0]]})
         model = model.prune()
     batch = {"input_ids": torch.tensor([[7, 8, 9, 2]]), "labels": torch.tensor([[11, 12, 2]])}
     before = model.eval()(**batch).logits
