@@ -110,7 +110,7 @@ def _metadata(about: dict[str, Any], config: dict[str, Any], results: dict[str, 
             task_name=f"Translation {pair}".strip(),
             dataset_type=(datasets or ["unknown"])[0],
             dataset_name=about.get("test_name") or "test",
-            dataset_args=pair or None,
+            dataset_args=pair or None,  # type: ignore[arg-type]  (the Hub takes text)
             metric_type=metric,
             metric_value=round(results[field], 1),
         )
@@ -135,9 +135,8 @@ def _metadata(about: dict[str, Any], config: dict[str, Any], results: dict[str, 
 
 def _facts(folder: Path, config: dict[str, Any], about: dict[str, Any], results: dict[str, Any]) -> list[tuple]:
     """Rows of the card's table."""
-    parameters, size = about.get("parameters"), about.get("size")
-    if parameters is None:
-        parameters, size = _weights(folder)
+    given = "parameters" in about and "size" in about
+    parameters, size = (about["parameters"], about["size"]) if given else _weights(folder)
     rows = [("architecture", _architecture(config))]
     if kept := config.get("kept_heads"):
         kinds = [kind for kind in ("encoder", "decoder", "cross") if kind in kept]

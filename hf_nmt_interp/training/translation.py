@@ -166,7 +166,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             average_checkpoints(self.model, folders)
         return result
 
-    def create_model_card(self, **about: Any) -> None:
+    def create_model_card(self, **about: Any) -> None:  # type: ignore[override]
         """`README.md` in the output folder, from what the trainer knows; `about` as of `report.cards.model_card`."""
         if self.is_world_process_zero():
             write_card(self.args, str(self.args.output_dir), **about)
