@@ -110,7 +110,7 @@ def _metadata(about: dict[str, Any], config: dict[str, Any], results: dict[str, 
             task_name=f"Translation {pair}".strip(),
             dataset_type=(datasets or ["unknown"])[0],
             dataset_name=about.get("test_name") or "test",
-            dataset_args=pair or None,  # type: ignore[arg-type]  (the Hub takes text)
+            dataset_args=pair or None,  # type: ignore[arg-type]
             metric_type=metric,
             metric_value=round(results[field], 1),
         )
