@@ -95,6 +95,8 @@ class ContributionCallback(TrainerCallback):
         path.write_text(ContributionStudy(self._rows).to_csv(), encoding="utf-8")
         figures = {f"contributions/{r['prefix']}/{r['statistic']}": round(r["mean"], 6) for r in study.means()}
         if self.log:
+            due = control.should_log
             self.log(figures)
+            control.should_log = due  # a log is taken for that of the step
         else:
             state.log_history.append(figures | {"step": step})

@@ -102,8 +102,8 @@ def test_greedy_tokens_come_while_it_runs(model, tokenizer):
 
 
 @pytest.mark.parametrize("family", ["mbart", "t5", "bert2bert"])
-def test_families_with_other_attentions(family, tokenizer):
-    model = tiny_model(family, vocab_size=len(tokenizer))
+def test_families_with_other_attentions(family, translator_of):
+    model, tokenizer = translator_of("bert" if family == "bert2bert" else family)
     ids = torch.tensor([[5, 6, 7, 8, 9], [7, 5, 30, 31, 32]])
     with hni.align_generation(model, tokenizer, method="attention", layer=0) as aligned:
         model.generate(ids, attention_mask=torch.ones_like(ids), num_beams=2, max_new_tokens=5)

@@ -7,7 +7,7 @@ Examples:
   hf-nmt-interp aer gold.txt links.txt
   hf-nmt-interp aer --gold-base 1 --format json gold1.txt links.txt
   hf-nmt-interp aer --text train.en train.de gold.txt links.txt
-  hf-nmt-interp aer --figure pairs.svg --text train.en train.de --pairs 1 2 gold.txt links.txt
+  hf-nmt-interp aer gold.txt links.txt --figure pairs.svg --text train.en train.de --pairs 1 2
 """
 
 import argparse

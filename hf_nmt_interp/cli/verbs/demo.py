@@ -53,6 +53,5 @@ def run(args: argparse.Namespace) -> None:
     with open_output(args.output) as file:
         file.write(render(results, title="hf_nmt_interp demo"))
     page = Path(args.output).resolve().as_uri()
-    console.print(
-        Text.assemble("\nWrote ", (args.output, "bold"), ": open it in a browser to see every number.\n", page)
-    )
+    console.print(Text.assemble("\nWrote ", (args.output, "bold"), ": open it in a browser to see every number."))
+    console.print(page, soft_wrap=True, highlight=False, markup=False)  # in one piece, to be clicked
