@@ -175,6 +175,7 @@ class LRP(AttributionMethod):
         weights = {a.core: attention_weights(tape, a, batch.attention_mask) for a in attentions if a.heads}
         chosen = logits.argmax(-1) if self.logit == "top1" else batch.labels
 
+        signs: dict[nn.Module, Any] = {}  # of the walks' checks
         widest = max(m.out_features for m in operations[1:] if isinstance(m, nn.Linear))
 
         def blocks(b: int, S: int, T: int):
@@ -183,7 +184,7 @@ class LRP(AttributionMethod):
             for start in range(0, T, size):
                 steps = slice(start, min(start + size, T))
                 ids = batch.input_ids[b, :S], batch.decoder_input_ids[b, :T]
-                yield steps, _Walk(self, tape, weights, b, ids, steps, logits[b, steps], chosen[b, steps])
+                yield steps, _Walk(self, tape, weights, signs, b, ids, steps, logits[b, steps], chosen[b, steps])
 
         lengths = zip(batch.source_lengths, batch.target_lengths, strict=True)
         return logits, [blocks(b, S, T) for b, (S, T) in enumerate(lengths)]
@@ -212,6 +213,7 @@ class _Walk:
         lrp: LRP,
         tape: Tape,
         weights: dict[nn.Module, Tensor],
+        signs: dict[nn.Module, Any],
         b: int,
         ids: tuple[Tensor, Tensor],
         steps: slice,
@@ -219,7 +221,7 @@ class _Walk:
         chosen: Tensor,
     ) -> None:
         self.parts, self.rule, self.values_only = lrp.parts, lrp.rule, lrp.values_only
-        self.names, self.tape, self.weights = lrp.names, tape, weights
+        self.names, self.tape, self.weights, self.signs = lrp.names, tape, weights, signs
         self.b, self.start, self.K = b, steps.start, steps.stop - steps.start
         self.ids, (self.S, self.T) = ids, map(len, ids)
         self.logits, self.chosen = logits, chosen  # [K, V], [K]
@@ -338,9 +340,19 @@ class _Walk:
         x = self._in(module, length)
         if (gate := getattr(module, "gate", None)) is not None:  # of heads; relevance passes it unchanged
             x = gate(x)
-        given = self._out(module, length)[..., : module.weight.shape[0]]  # calibrated ones have the mask's beside
-        self._check(module, F.linear(x, module.weight, module.bias), given)
+        self._check_linear(
+            module, x, self._out(module, length)[..., : len(module.weight)]
+        )  # calibrated ones give more
         return engine.through_linear(self.rule, relevance, x, module.weight, module.bias, steps)
+
+    def _check_linear(self, module: Any, x: Tensor, given: Tensor) -> None:
+        """`_check` of W x + b [L, m] by sums with random signs u: u (W x + b) = (u W) x + u b costs far less."""
+        if module not in self.signs:
+            generator = torch.Generator().manual_seed(0)
+            u = (torch.randint(2, (len(module.weight), 1), generator=generator) * 2 - 1).to(x)  # [m, 1]
+            self.signs[module] = u, module.weight.T @ u, 0 if module.bias is None else module.bias @ u
+        u, weight, bias = self.signs[module]
+        self._check(module, x @ weight + bias, given @ u, given)
 
     def _norm(self, relevance: Tensor, norm: Any, length: int, steps: engine.Steps) -> Tensor:
         x = self._in(norm, length)
