@@ -67,7 +67,7 @@ def to_inseq(results: AttributionResult | Iterable[AttributionResult]) -> Any:
     """
     try:
         import torch
-        from inseq.data.attribution import FeatureAttributionOutput, FeatureAttributionSequenceOutput
+        from inseq.data.attribution import CoarseFeatureAttributionSequenceOutput, FeatureAttributionOutput
         from inseq.utils.typing import TokenWithId
     except ImportError as error:
         raise InputError("to_inseq: Inseq is not installed; pip install 'hf_nmt_interp[inseq]'") from error
@@ -81,7 +81,7 @@ def to_inseq(results: AttributionResult | Iterable[AttributionResult]) -> Any:
         prefix = np.concatenate([result.start[None], result.prefix.T])  # [1 + T, T]
         scores = {} if result.log_probs is None else {"logprob": torch.tensor(result.log_probs)}
         found.append(
-            FeatureAttributionSequenceOutput(
+            CoarseFeatureAttributionSequenceOutput(
                 source=[TokenWithId(t, i) for t, i in zip(result.source_tokens, source_ids, strict=True)],
                 target=[
                     TokenWithId("<s>", start_id),
@@ -90,6 +90,7 @@ def to_inseq(results: AttributionResult | Iterable[AttributionResult]) -> Any:
                 source_attributions=torch.tensor(result.source.T),  # [S, T]
                 target_attributions=torch.tensor(prefix),
                 step_scores=scores,
+                sequence_scores={},
                 attr_pos_start=1,
                 attr_pos_end=1 + len(result.target_tokens),
             )
