@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hf_nmt_interp.analysis.calibration import CalibrationReport, Row, rows_to_csv
+from hf_nmt_interp.analysis.calibration import CalibrationReport, Row
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.report.style import DASHES, PALETTE, bars, legend_below, line_styles, panels, save
+from hf_nmt_interp.report.style import DASHES, PALETTE, bars, csv_text, legend_below, line_styles, panels, save
 
 FORMATS = ("svg", "pdf")
 
@@ -64,7 +64,7 @@ def _write(path: Path, rows: list[Row], draw: Any) -> Path:
     figure, axes = panels(1, 1, (4.0, 2.4))
     draw(axes[0, 0], rows)
     legend_below(figure, axes[0, 0])
-    save(figure, path, rows_to_csv(rows))
+    save(figure, path, csv_text(rows))
     return path
 
 

@@ -1,5 +1,6 @@
 """The two tasks of the study of how attention learns: translation, and classification as translation into one word."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -22,7 +23,7 @@ from hf_nmt_interp.training.learning import TrainingRun
 from hf_nmt_interp.training.run import DataArguments, new_tokenizer, open_split, read_settings, special_ids
 
 
-class Task:
+class Task(ABC):
     """Data and models of a task.
 
     Attributes:
@@ -42,9 +43,9 @@ class Task:
     def __init__(self, valid_tokens: int, settings: list[str]) -> None:
         self.valid_tokens, self.settings = valid_tokens, settings
 
+    @abstractmethod
     def make_model(self, run: TrainingRun) -> Any:
         """A new model for one of the study's trainings."""
-        raise NotImplementedError
 
     def collate(self, examples: list[Example]) -> dict[str, Tensor]:
         """A padded batch."""

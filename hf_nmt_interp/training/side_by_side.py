@@ -5,6 +5,7 @@ by one, and the gradient of the sum of their losses is each model's own: one Ada
 (`torch.func.vmap`, which would take the models as they are, has no rule for `nn.LSTM`.)
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from torch.func import stack_module_state
 from hf_nmt_interp.errors import InputError
 
 
-class Stack:
+class Stack(ABC):
     """Weights of R models of one configuration.
 
     Attributes:
@@ -37,9 +38,9 @@ class Stack:
             for name, parameter in models[0].named_parameters()
         }
 
+    @abstractmethod
     def __call__(self, source: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
         """Logits and what else the models compute, from words [R, B, S] and labels [R, B, ...]."""
-        raise NotImplementedError
 
     def freeze(self, kept: str) -> None:
         """Let only the weights whose names begin with `kept` be trained."""

@@ -86,7 +86,6 @@ def run(args: argparse.Namespace) -> None:
 
     model, tokenizer = load(args.model, args.device, args.source_lang, args.target_lang)
     from hf_nmt_interp.analysis.heads import head_report
-    from hf_nmt_interp.report.heads import head_table, plot_heads
 
     report = head_report(
         model,
@@ -99,16 +98,25 @@ def run(args: argparse.Namespace) -> None:
         batch_size=args.batch_size,
         track=_track,
     )
+    write_report(report, args)
+    if args.figure:
+        from hf_nmt_interp.report.heads import plot_heads
+
+        plot_heads(report, args.figure, args.kind)
+
+
+def write_report(report: Any, args: argparse.Namespace) -> None:
+    """Write a head report as a table, JSON or CSV."""
     kind = chosen_format(args)
     with open_output(args.output) as file:
         if kind == "table":
             from rich.console import Console
 
+            from hf_nmt_interp.report.heads import head_table
+
             Console(file=file).print(head_table(report))
         else:
             file.write(report.to_json() + "\n" if kind == "json" else report.to_csv())
-    if args.figure:
-        plot_heads(report, args.figure, args.kind)
 
 
 def _read_targets(path: str) -> list[str]:

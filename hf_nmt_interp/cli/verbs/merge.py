@@ -97,18 +97,9 @@ def _parquet(args: argparse.Namespace, shards: list[Any]) -> None:
 
 def _heads(rows: Iterator[Row], args: argparse.Namespace, model: str) -> None:
     from hf_nmt_interp.analysis.heads import report_of
+    from hf_nmt_interp.cli.verbs.heads import write_report
 
-    report = report_of((row for row in rows if row.get("heads")), {"model": model})
-    kind = chosen_format(args)
-    with open_output(args.output) as file:
-        if kind == "table":
-            from rich.console import Console
-
-            from hf_nmt_interp.report.heads import head_table
-
-            Console(file=file).print(head_table(report))
-        else:
-            file.write(report.to_json() + "\n" if kind == "json" else report.to_csv())
+    write_report(report_of((row for row in rows if row.get("heads")), {"model": model}), args)
 
 
 def _contributions(rows: Iterator[Row], args: argparse.Namespace) -> None:
