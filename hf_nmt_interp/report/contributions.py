@@ -1,7 +1,8 @@
-"""Figures of contribution studies: curves by position (voita2021, figures 1 to 7, 10, 11), stages of training (9)."""
+"""Contribution studies as figures (voita2021: by position 1 to 7, 10 and 11, stages of training 9) and as tables."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,49 @@ def plot_training(study: ContributionStudy, path: str | Path) -> None:
         axis.set(xlabel="training step", ylabel=_LABELS[statistic])
     legend_below(figure, axes[0, 0], prefixes)
     save(figure, path, study.to_csv())
+
+
+def table_rows(means: Sequence[Row], results: Mapping[str, Row]) -> list[Row]:
+    """A row for each model and prefix: BLEU, the mean of each statistic, minutes of training.
+
+    Args:
+        means: of `ContributionStudy.means`.
+        results: what `results.json` of each model's training says; nothing for one that was not trained.
+
+    >>> row = {"model": "mrt", "prefix": "random", "statistic": "source_entropy", "mean": 1.5}
+    >>> table_rows([row], {"mrt": {"test_bleu": 40.25, "train_seconds": 90, "train_cpu_seconds": 60}})
+    [{'model': 'mrt', 'prefix': 'random', 'BLEU': 40.25, 'source entropy': 1.5, 'minutes': 1.5, 'CPU minutes': 1.0}]
+    """
+    rows: dict[tuple[str, str], Row] = {}
+    for mean in means:
+        key = mean["model"], mean["prefix"]
+        row = rows.setdefault(key, dict(zip(("model", "prefix"), key, strict=True)))
+        row.setdefault("BLEU", results[key[0]].get("test_bleu"))
+        row[mean["statistic"].replace("_", " ")] = mean["mean"]
+    for (model, _), row in rows.items():
+        for name, field in (("minutes", "train_seconds"), ("CPU minutes", "train_cpu_seconds")):
+            row[name] = results[model][field] / 60 if field in results[model] else None
+    return list(rows.values())
+
+
+def contribution_markdown(rows: Sequence[Row]) -> str:
+    """A Markdown table of rows such as `table_rows` makes; columns that have nothing are left out.
+
+    >>> print(contribution_markdown([{"model": "mrt", "BLEU": 40.25, "accuracy": None, "source entropy": 1.5}]))
+    | model | BLEU | source entropy |
+    |---|---|---|
+    | mrt | 40.2 | 1.500 |
+    <BLANKLINE>
+    """
+    names = [name for name in dict.fromkeys(chain(*rows)) if any(row.get(name) is not None for row in rows)]
+    digits = {"BLEU": 1, "minutes": 1, "CPU minutes": 1}
+
+    def text(name: str, value: Any) -> str:
+        return f"{value:.{digits.get(name, 3)}f}" if isinstance(value, float) else str("" if value is None else value)
+
+    lines = [names, *([text(name, row.get(name)) for name in names] for row in rows)]
+    head, *rest = (f"| {' | '.join(line)} |\n" for line in lines)
+    return f"{head}|{'---|' * len(names)}\n{''.join(rest)}"
 
 
 def _known(statistics: Sequence[str] | None) -> Sequence[str]:

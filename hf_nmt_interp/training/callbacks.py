@@ -15,29 +15,30 @@ CONTRIBUTIONS = "contributions.csv"
 
 
 class Stopwatch(TrainerCallback, ExportableState):
-    """Seconds of training, added up over restarts: the count is kept in the checkpoints.
+    """Seconds of training, by the clock and of the processor, added up over restarts: checkpoints keep the counts.
 
     >>> Stopwatch(seconds=60).state()["args"]
-    {'seconds': 60}
+    {'seconds': 60, 'cpu_seconds': 0.0}
     """
 
-    def __init__(self, seconds: float = 0.0) -> None:
-        self.seconds = seconds
-        self._since = time.monotonic()
+    def __init__(self, seconds: float = 0.0, cpu_seconds: float = 0.0) -> None:
+        self.seconds, self.cpu_seconds = seconds, cpu_seconds
+        self._since = time.monotonic(), time.process_time()
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         # the trainer itself would restore a new object, and only with restore_callback_states_from_checkpoint
         kept = state.stateful_callbacks.get(type(self).__name__, self.state())
-        self.seconds = kept["args"]["seconds"]
-        self._since = time.monotonic()
+        self.seconds, self.cpu_seconds = (kept["args"].get(name, 0.0) for name in ("seconds", "cpu_seconds"))
+        self._since = time.monotonic(), time.process_time()
 
     def on_step_end(self, args, state, control, **kwargs) -> None:
-        now = time.monotonic()
-        self.seconds += now - self._since
+        now = time.monotonic(), time.process_time()
+        self.seconds += now[0] - self._since[0]
+        self.cpu_seconds += now[1] - self._since[1]
         self._since = now
 
     def state(self) -> dict:
-        return {"args": {"seconds": self.seconds}, "attributes": {}}
+        return {"args": {"seconds": self.seconds, "cpu_seconds": self.cpu_seconds}, "attributes": {}}
 
 
 class ContributionCallback(TrainerCallback):

@@ -289,7 +289,8 @@ class Run:
     def train(self) -> dict[str, float]:
         """Train, going on from the last checkpoint; how long and how far over all restarts."""
         self.trainer.train(resume_from_checkpoint=find_checkpoint(self.trainer.args))
-        return {"train_seconds": self.stopwatch.seconds, "train_steps": self.trainer.state.global_step}
+        watch, steps = self.stopwatch, self.trainer.state.global_step
+        return {"train_seconds": watch.seconds, "train_cpu_seconds": watch.cpu_seconds, "train_steps": steps}
 
     def test(self, model: Any = None) -> dict[str, float]:
         """Scores of the test set, named `test_*`.

@@ -211,13 +211,15 @@ def test_training_time_adds_up_over_restarts(tmp_path):
     first = Stopwatch()
     make_trainer(tmp_path, callbacks=[first], max_steps=4, **options).train()
     assert first.seconds > 0
+    assert first.cpu_seconds > 0
     kept = json.loads((tmp_path / "checkpoint-4" / "trainer_state.json").read_text())["stateful_callbacks"]
-    assert kept["Stopwatch"]["args"]["seconds"] == first.seconds
+    assert kept["Stopwatch"]["args"] == {"seconds": first.seconds, "cpu_seconds": first.cpu_seconds}
     second = Stopwatch()
     trainer = make_trainer(tmp_path, callbacks=[second, started := Started(second)], **options)
     trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
     assert started.seconds == first.seconds
     assert second.seconds > first.seconds
+    assert second.cpu_seconds > first.cpu_seconds
 
 
 class Started(TrainerCallback):

@@ -128,14 +128,10 @@ def run_study(args: argparse.Namespace) -> None:
     if args.checkpoints and args.final is None:
         args.final = list(names)[-1]
     from hf_nmt_interp.analysis.contribution_study import STUDIED, contribution_study
-    from hf_nmt_interp.cli.loading import load
 
     _check_statistic(args.statistic, STUDIED)
-    languages = args.source_lang, args.target_lang
-    _, tokenizer = load(next(iter(names.values())), args.device, *languages)
     study = contribution_study(
-        {label: partial(_model, tokenizer, name, args.device, *languages) for label, name in names.items()},
-        tokenizer,
+        *study_models(names, args.device, args.source_lang, args.target_lang),
         sources,
         targets,
         prefixes=args.prefix or ["reference"],
@@ -145,7 +141,7 @@ def run_study(args: argparse.Namespace) -> None:
         method=args.method,
         batch_size=args.batch_size,
         generate=generate_options(args),
-        track=_track,
+        track=track_models,
         **settings,
     )
     if args.figure:
@@ -170,6 +166,14 @@ def model_names(args: argparse.Namespace) -> dict[str, str]:
     return labelled(args.compare or [args.model], "--compare")
 
 
+def study_models(names: dict[str, str], *options: Any) -> tuple[dict[str, Any], Any]:
+    """Functions that load the models, and the tokenizer that they must all have; `options` as of `load`."""
+    from hf_nmt_interp.cli.loading import load
+
+    _, tokenizer = load(next(iter(names.values())), *options)
+    return {label: partial(_model, tokenizer, name, *options) for label, name in names.items()}, tokenizer
+
+
 def _model(tokenizer: Any, name: str, *options: Any) -> Any:
     from hf_nmt_interp.cli.loading import load
 
@@ -191,6 +195,6 @@ def _rounded(values) -> list[float | None]:
     return [None if value != value else round(float(value), 4) for value in values]  # NaN has no place in JSON
 
 
-def _track(names: Any, label: str) -> Any:
+def track_models(names: Any, label: str) -> Any:
     """A progress bar that counts models."""
     return (name for (name,) in show_progress([[name] for name in names], label))
