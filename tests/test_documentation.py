@@ -71,7 +71,7 @@ def test_long_commands_are_understood(block: str, capsys: pytest.CaptureFixture)
         for at, word in enumerate(words):
             script = ROOT / word
             if word.startswith("trainer_scripts/"):
-                parser = _load(script).make_parser()
+                parser = load_script(script).make_parser()
             elif word == "hf-nmt-interp" and at == 0:
                 parser = make_parser()
             else:
@@ -80,7 +80,7 @@ def test_long_commands_are_understood(block: str, capsys: pytest.CaptureFixture)
             assert not unknown, f"{word} has no {unknown[0]}"
 
 
-def _load(script: Path) -> Any:
+def load_script(script: Path) -> Any:
     spec = importlib.util.spec_from_file_location(script.stem, script)
     assert spec is not None
     assert spec.loader is not None

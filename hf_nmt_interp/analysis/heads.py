@@ -56,6 +56,17 @@ class HeadReport:
             found[row["layer"], row["head"]] = np.nan if row[name] is None else row[name]
         return found
 
+    def most_relevant(self, keep: int, kind: str = "encoder") -> list[list[int]]:
+        """For each layer the `keep` heads of highest relevance, in ascending order, as `set_kept_heads` takes them."""
+        relevance = self.scores("relevance", kind)  # [layers, heads]
+        if np.isnan(relevance).all():
+            raise InputError("relevance: the report has none; make it with relevance_sentences above 0")
+        if not 0 <= keep <= relevance.shape[1]:
+            raise InputError(f"keep: {keep} must be from 0 to {relevance.shape[1]}, the heads of a layer")
+        best = np.argsort(-relevance, axis=1, kind="stable")[:, :keep]  # [layers, keep]; NaN last
+        there = np.isfinite(relevance)
+        return [sorted(h for h in heads if there[layer, h]) for layer, heads in enumerate(best.tolist())]
+
     def to_json(self) -> str:
         """Rows and what was looked at, as one object."""
         return json.dumps({"about": self.about, "rows": self.rows}, indent=1, ensure_ascii=False, allow_nan=False)
@@ -78,7 +89,13 @@ class HeadReport:
     @classmethod
     def load(cls, path: str | Path) -> "HeadReport":
         """Read what `save` wrote as JSON."""
-        return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
+        try:
+            found = json.loads(Path(path).read_text(encoding="utf-8"))
+            return cls(found["rows"], found.get("about", {}))
+        except (ValueError, TypeError, KeyError) as error:
+            raise InputError(
+                f"path: {str(path)!r} is no report of heads in JSON; the verb heads writes one"
+            ) from error
 
 
 def head_report(

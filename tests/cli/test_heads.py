@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_nmt_interp.analysis.heads import HeadReport
+from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.gated import GatedMarianMTModel
 
 ONE, TWO = "The old baker opens his shop.", "Where did you put the keys?"
@@ -76,6 +77,36 @@ def test_prune_makes_a_smaller_model_that_translates_the_same(run, gated_folder,
     torch.testing.assert_close(small(**ids).logits, gated(**ids).logits)
 
 
+def test_prune_keeps_the_most_relevant_heads_of_a_report(run, model_folder, tmp_path) -> None:
+    report = tmp_path / "heads.json"
+    assert run("heads", "--model", model_folder, ONE, "--output", report).code == 0
+    ran = run("prune", "--model", model_folder, "--heads", report, "--keep", 1, "--output", tmp_path / "small")
+    assert ran.code == 0, ran.err
+    assert "4/4/4" in ran.out
+    assert "2/4/4" in ran.out
+    relevance = HeadReport.load(report).scores("relevance")
+    small = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "small")
+    assert small.kept_heads()["encoder"] == [[int(layer.argmax())] for layer in relevance]
+    again = ("--model", tmp_path / "small", "--heads", report, "--keep", 2, "--output", tmp_path / "other")
+    assert "is not of" in run("prune", *again).err
+
+
+def test_most_relevant_heads_by_hand() -> None:
+    shares = {(0, 0): 0.1, (0, 1): 0.2, (0, 2): 0.7, (1, 0): 0.6, (1, 2): 0.4}  # head 1 of layer 1 was pruned
+    rows = [
+        {"kind": "encoder", "layer": layer, "head": head, "relevance": share}
+        for (layer, head), share in shares.items()
+    ]
+    report = HeadReport(rows)
+    assert report.most_relevant(2) == [[1, 2], [0, 2]]
+    assert report.most_relevant(3) == [[0, 1, 2], [0, 2]]
+    assert report.most_relevant(0) == [[], []]
+    with pytest.raises(InputError, match="keep: 4 must be from 0 to 3"):
+        report.most_relevant(4)
+    with pytest.raises(InputError, match="relevance: the report has none"):
+        HeadReport([row | {"relevance": None} for row in rows]).most_relevant(1)
+
+
 def test_prune_refuses_what_it_cannot_do(run, gated_folder, model_folder, tmp_path) -> None:
     for model, output, message in (
         (model_folder, tmp_path / "new", "(MarianMTModel) has no gates; train_l0.py trains them"),
@@ -84,4 +115,11 @@ def test_prune_refuses_what_it_cannot_do(run, gated_folder, model_folder, tmp_pa
         ran = run("prune", "--model", model, "--output", output)
         assert (ran.code, ran.err.count("\n")) == (2, 1)
         assert message in ran.err
+    (tmp_path / "no.json").write_text("[]")
+    ran = run(
+        "prune", "--model", model_folder, "--output", tmp_path / "new", "--keep", 2, "--heads", tmp_path / "no.json"
+    )
+    assert "is no report of heads in JSON; the verb heads writes one" in ran.err
+    ran = run("prune", "--model", model_folder, "--output", tmp_path / "new", "--keep", 2)
+    assert "--heads and --keep: the report and the number of heads go together" in ran.err
     assert not (tmp_path / "new").exists()

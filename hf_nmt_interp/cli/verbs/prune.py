@@ -1,10 +1,13 @@
-"""Remove the closed heads of a gated translator for good: a smaller and faster model with the same outputs.
+"""Remove heads of a translator for good: a smaller and faster model.
 
-Gates are trained with trainer_scripts/train_l0.py, or set by `model.set_kept_heads`. The pruned folder loads with
-`from_pretrained`, and with every verb's --model.
+Of a gated model the closed heads go, and its outputs stay the same; trainer_scripts/train_l0.py trains gates, or
+`model.set_kept_heads` sets them. With --heads and --keep, any model loses the encoder heads that a report of the verb
+heads finds least relevant: no training is needed, but a trained one of the same size translates better. The pruned
+folder loads with `from_pretrained`, and with every verb's --model.
 
 Examples:
   hf-nmt-interp prune --model runs/l0/gated --output runs/l0/small
+  hf-nmt-interp prune --model demo:en-de --heads heads.json --keep 4 --output small
 """
 
 import argparse
@@ -16,8 +19,10 @@ from hf_nmt_interp.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Gated model and pruned model."""
-    parser.add_argument("--model", required=True, metavar="NAME", help="a gated model: local folder or Hub id")
+    """Model, heads to keep, and pruned model."""
+    parser.add_argument("--model", required=True, metavar="NAME", help="local folder, Hub id or demo:en-de")
+    parser.add_argument("--heads", metavar="FILE", help="heads.json of the verb heads, for a model without gates")
+    parser.add_argument("--keep", type=int, metavar="N", help="encoder heads of each layer to keep, the most relevant")
     parser.add_argument(
         "--output", dest="folder", required=True, metavar="FOLDER", help="new folder for the pruned model"
     )
@@ -26,6 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Prune, save, and say what is left."""
     output = Path(args.folder)
+    if (args.heads is None) != (args.keep is None):
+        raise InputError("--heads and --keep: the report and the number of heads go together; give both")
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise InputError(f"--output: {args.folder} exists and is not empty; name a new folder")
 
@@ -35,15 +42,35 @@ def run(args: argparse.Namespace) -> None:
     from hf_nmt_interp.report.terminal import table
 
     model, tokenizer = load(args.model, "cpu")
-    if not getattr(model.config, "gated_attentions", None):
-        raise InputError(f"--model: {args.model!r} ({type(model).__name__}) has no gates; train_l0.py trains them")
+    if args.heads:
+        model = _keep_most_relevant(args)
+    elif not getattr(model.config, "gated_attentions", None):
+        raise InputError(
+            f"--model: {args.model!r} ({type(model).__name__}) has no gates; train_l0.py trains them, or give --heads"
+        )
     pruned = model.prune()
     with quiet():
         pruned.save_pretrained(output)
     tokenizer.save_pretrained(output)
     before = {kind: [attention.kept_heads for attention in layers] for kind, layers in model.attentions().items()}
-    rows = [_row("gated", model, before), _row("pruned", pruned, pruned.kept_heads())]
+    rows = [_row("before", model, before), _row("pruned", pruned, pruned.kept_heads())]
     Console().print(table(rows))
+
+
+def _keep_most_relevant(args: argparse.Namespace) -> Any:
+    """The model with gates on its encoder, which are open for the most relevant heads of each layer."""
+    from hf_nmt_interp.analysis.heads import HeadReport
+    from hf_nmt_interp.cli.loading import quiet
+    from hf_nmt_interp.training.l0 import load_gated
+
+    kept = HeadReport.load(args.heads).most_relevant(args.keep)
+    with quiet():
+        gated = load_gated(args.model, "encoder")
+    try:
+        gated.set_kept_heads({"encoder": kept})
+    except ValueError as error:
+        raise InputError(f"--heads: {args.heads} is not of {args.model!r}: {error}") from error
+    return gated
 
 
 def _row(name: str, model: Any, heads: dict[str, list[list[int]]]) -> Row:
