@@ -118,6 +118,7 @@ def main() -> None:
             found.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
             run.write_card(folder, training | results["pruned"], found)
+        run.push(folder)  # the pruned one
         run.write({**training, "penalty": config.penalty, **results, "kept_heads": pruned.config.kept_heads})
         print_table(results)
     run.trainer.accelerator.end_training()

@@ -74,7 +74,7 @@ def usage(name: str, config: dict[str, Any], source_lang: str | None = None) -> 
 
 
 def curve_of(model: Any, tokenizer: Any, pairs: list[tuple[str, str]], data: str, method: str = "lrp") -> dict | None:
-    """Source contribution by target position over sentence pairs; None if the method has no rules for the model.
+    """Source contribution by target position over sentence pairs; no rows if the method has no rules for the model.
 
     Args:
         model: the translator.
@@ -82,13 +82,18 @@ def curve_of(model: Any, tokenizer: Any, pairs: list[tuple[str, str]], data: str
         pairs: sentences and their translations.
         data: what they are, for the card.
         method: that explains.
+
+    Returns:
+        method, sentences, data and rows of the curve; None if there are no pairs.
     """
     from hf_nmt_interp.analysis.contributions import mean_curve
     from hf_nmt_interp.attribution import METHODS
     from hf_nmt_interp.attribution.api import attribute
 
-    if not pairs or not METHODS[method].fits(model):
+    if not pairs:
         return None
+    if not METHODS[method].fits(model):
+        return {"method": method, "rows": []}
     results = attribute(model, tokenizer, [s for s, _ in pairs], [t for _, t in pairs], method)
     curve = mean_curve(result.source_contribution for result in results)
     rows = [

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -90,26 +90,45 @@ def push_folder(
     if dry_run:
         return Pushed(repo_id, sizes)
     from huggingface_hub import CommitOperationAdd, HfApi
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     api = HfApi(token=token)
+
+    def send() -> str:
+        repo = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+        operations = [CommitOperationAdd(path.name, path) for path in files]
+        return str(api.create_commit(repo, operations, commit_message=message).commit_url)
+
+    return Pushed(repo_id, sizes, _tried(repo_id, send))
+
+
+def make_repo(repo_id: str, *, private: bool = True, token: str | None = None) -> str:
+    """Make a repository for models if it is not there, as of `push_folder`; its full name."""
+    from huggingface_hub import HfApi
+
+    return _tried(repo_id, lambda: HfApi(token=token).create_repo(repo_id, private=private, exist_ok=True).repo_id)
+
+
+def _tried(repo_id: str, send: Callable[[], str]) -> str:
+    """What `send` gives, tried again if it may go better; what can go wrong is told in one line."""
+    from httpx2 import HTTPError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
     for attempt in range(1, _TRIES + 1):
         try:
-            api.create_repo(repo_id, private=private, exist_ok=True)
-            operations = [CommitOperationAdd(path.name, path) for path in files]
-            commit = api.create_commit(repo_id, operations, commit_message=message)
-            return Pushed(repo_id, sizes, str(commit.commit_url))
+            return send()
         except HFValidationError as error:
             raise InputError(f"repo_id: {repo_id!r} cannot be a name on the Hub: {error}") from error
-        except Exception as error:
-            status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
+        except (HTTPError, OSError, RuntimeError, ValueError) as error:
+            # a failed upload comes in a RuntimeError; a ValueError tells of answers such as that the store is full
+            cause = error.__cause__ or error if isinstance(error, RuntimeError) else error
+            status = cause.response.status_code if isinstance(cause, HfHubHTTPError) else None
             if status in (401, 403):
                 raise InputError(
                     f"token: the Hub refused it for {repo_id} ({status}); nothing was sent. Log in with "
                     "`hf auth login` and a token that may write there"
                 ) from error
-            if not _is_transient(error, status) or attempt == _TRIES:
-                reason = " ".join(str(error.__cause__ or error).split())[:200]
+            if not _is_transient(cause, status) or attempt == _TRIES:
+                reason = " ".join(str(cause).split())[:200]
                 raise InputError(
                     f"repo_id: {repo_id} was not pushed after {attempt} tries, nothing was committed: {reason}. "
                     "Run it again: files that arrived are not sent twice"
@@ -118,13 +137,13 @@ def push_folder(
     raise AssertionError("unreachable")
 
 
-def _is_transient(error: Exception, status: int | None) -> bool:
+def _is_transient(error: BaseException, status: int | None) -> bool:
     """Whether it may go better the next time: a connection that was cut off, a server that is busy."""
-    import httpx2
+    from httpx2 import TransportError
 
     if status is not None:
         return status >= 500 or status == 429
-    return isinstance(error.__cause__ or error, httpx2.TransportError | ConnectionError | TimeoutError)
+    return isinstance(error, TransportError | ConnectionError | TimeoutError)
 
 
 def push_to_hub(model: Any, tokenizer: Any, repo_id: str, *, card: str | None = None, **options: Any) -> Pushed:

@@ -316,14 +316,20 @@ class Run:
             known: results that are known before, to be written too.
         """
         results, trainer = self.train(), self.trainer
-        trainer.save_model()
+        trainer.save_model(_internal_call=True)  # it is pushed below, with its card
         if self.data.test:
             results |= self.test()
             trainer.log_metrics("test", results)
         if trainer.is_world_process_zero():
             self.write((known or {}) | results)
             self.write_card(trainer.args.output_dir, results, trainer.model, [export] if export else [])
+            self.push(trainer.args.output_dir)
         trainer.accelerator.end_training()
+
+    def push(self, folder: str | Path) -> None:
+        """Send a saved model with its card, if the arguments say so."""
+        if self.trainer.args.push_to_hub:
+            print(f"Pushed: {self.trainer.push_saved(folder).url}")
 
     def write(self, results: dict[str, Any]) -> None:
         """`results.json` in the output folder, with the command that made them."""

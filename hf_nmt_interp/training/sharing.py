@@ -33,7 +33,10 @@ def write_card(config: Any, folder: str | Path, **about: Any) -> None:
     """
     from hf_nmt_interp.report.cards import model_card
 
-    risk = getattr(config, "risk", None)
-    known = {"arguments": changed_arguments(config)} | ({"risk": str(risk)} if risk else {})
-    text = model_card(folder, known | {name: value for name, value in about.items() if value is not None})
+    known = {
+        "arguments": changed_arguments(config),
+        "name": config.hub_model_id,
+        "risk": getattr(config, "risk", None),
+    }
+    text = model_card(folder, {name: value for name, value in (known | about).items() if value is not None})
     (Path(folder) / "README.md").write_text(text, encoding="utf-8")

@@ -11,9 +11,10 @@ from accelerate.data_loader import DataLoaderShard
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, Seq2SeqTrainer, Seq2SeqTrainingArguments
-from transformers.trainer import TRAINING_ARGS_NAME
+from transformers.trainer_utils import HubStrategy
 
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.report.hub import Pushed, make_repo, push_folder
 from hf_nmt_interp.training.batching import TokenBatches
 from hf_nmt_interp.training.checkpoints import average_checkpoints, list_checkpoints
 from hf_nmt_interp.training.launch import without_gpu_but_distributed
@@ -21,6 +22,8 @@ from hf_nmt_interp.training.losses import label_smoothed_cross_entropy, linear_c
 from hf_nmt_interp.training.sharing import write_card
 
 logger = logging.getLogger(__name__)
+
+ARGUMENTS = "training_args.json"
 
 
 def noam_rate(step: int, scale: float, warmup: int, d_model: int) -> float:
@@ -70,6 +73,11 @@ class TranslationConfig(Seq2SeqTrainingArguments):
             )
         if not 0 <= self.label_smoothing_factor < 1:
             raise InputError(f"label_smoothing_factor: {self.label_smoothing_factor} must be at least 0 and below 1")
+        if self.hub_strategy not in (HubStrategy.END, HubStrategy.EVERY_SAVE):
+            raise InputError(
+                f"hub_strategy: {HubStrategy(self.hub_strategy).value!r} would send pickled states of the optimizer; "
+                "end and every_save send models"
+            )
         if self.average_last < 0:
             raise InputError(f"average_last: {self.average_last} must be 0 (off) or positive")
         if self.average_last and self.save_strategy == "no":
@@ -91,6 +99,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     args: TranslationConfig
     model: Any
     train_dataset: Any
+    hub_model_id: Any
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
@@ -183,21 +192,40 @@ class TranslationTrainer(Seq2SeqTrainer):
             revision: taken for transformers' sake; the push goes to main.
             kwargs: what the card is to say, as of `create_model_card`.
         """
-        from hf_nmt_interp.report.hub import push_folder
-
         folder = Path(str(self.args.output_dir))
         self.save_model(str(folder), _internal_call=True)
         if not self.is_world_process_zero():
             return None
         if kwargs or not (folder / "README.md").exists():
             self.create_model_card(**kwargs)
-        return push_folder(
-            folder,
-            self.args.hub_model_id or folder.name,
-            private=self.args.hub_private_repo is not False,
-            token=token or self.args.hub_token,
-            message=commit_message or "End of training",
-        )
+        return self.push_saved(folder, commit_message or "End of training", token)
+
+    def push_saved(self, folder: str | Path, message: str = "End of training", token: str | None = None) -> Pushed:
+        """Send a saved model to the repository of the arguments, as of `push_folder`."""
+        return push_folder(folder, **self._repo(token), message=message)
+
+    def _repo(self, token: str | None = None) -> dict[str, Any]:
+        """Name, visibility and token of the arguments' repository."""
+        return {
+            "repo_id": self.args.hub_model_id or Path(str(self.args.output_dir)).absolute().name,
+            "private": self.args.hub_private_repo is not False,
+            "token": token or self.args.hub_token,
+        }
+
+    def init_hf_repo(self, token: str | None = None) -> None:
+        """Make the repository before the training, so that a wrong token is told then."""
+        if self.is_world_process_zero():
+            self.hub_model_id = make_repo(**self._repo(token))
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """The model of a checkpoint, without the optimizer; if it does not arrive, that is said, and no more."""
+        if not self.is_world_process_zero() or self.args.hub_strategy == HubStrategy.END:
+            return
+        write_card(self.args, checkpoint_folder)
+        try:
+            self.push_saved(checkpoint_folder, f"Training in progress, step {self.state.global_step}")
+        except InputError as error:
+            logger.warning("%s", error)
 
     def _run_epoch(self, *args, **kwargs) -> None:
         """As always, but a run that goes on from its last step does not train one step more."""
@@ -213,12 +241,18 @@ class TranslationTrainer(Seq2SeqTrainer):
         super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        """As always, but the arguments are written as JSON, without tokens, not as a pickle."""
-        super()._save(output_dir, state_dict)
-        pickled = Path(output_dir or str(self.args.output_dir), TRAINING_ARGS_NAME)
-        if pickled.exists():  # one process writes it
-            pickled.with_suffix(".json").write_text(self.args.to_json_string(), encoding="utf-8")
-            pickled.unlink()
+        """Model, tokenizer and arguments; the arguments as JSON without tokens, where transformers writes a pickle."""
+        folder = Path(output_dir or str(self.args.output_dir))
+        folder.mkdir(parents=True, exist_ok=True)
+        self.accelerator.unwrap_model(self.model, keep_torch_compile=False).save_pretrained(
+            folder, state_dict=state_dict
+        )
+        if not self.args.should_save:
+            return
+        tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(folder)
+        (folder / ARGUMENTS).write_text(self.args.to_json_string(), encoding="utf-8")
 
     def _save_rng_state(self, output_dir: str) -> None:
         """As always; then wait, so that `trainer_state.json`, which comes next, is the last file of all processes."""

@@ -90,6 +90,13 @@ def test_shipped_cards_are_what_their_data_give(name, tmp_path):
     assert {score.metric_type for score in data.eval_results} == {"sacrebleu", "chrf"}
 
 
+@pytest.mark.parametrize("name", ["demo-en-de", "demo-de-en"])
+def test_the_lines_of_shipped_cards_run(name, capsys):
+    snippet = (CARDS / f"{name}.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    exec(compile(snippet, "card", "exec"), {})
+    assert len(capsys.readouterr().out.split()) > 3
+
+
 def test_the_template_shown_is_the_one_in_use():
     package = Path(hni.__file__).parent / "report/templates/model_card.md"
     assert (CARDS / "template" / "model_card.md").read_text(encoding="utf-8") == package.read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report import hub as hub_module
 from hf_nmt_interp.report.cards import model_card
 from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
-from tests.hub_server import hub_server
+from tests.hub_server import TOKEN, hub_server
 from tests.tiny_models import tiny_model
 from tests.tiny_tokenizers import make_marian_tokenizer
 
@@ -112,6 +112,55 @@ def test_a_trainer_pushes_what_it_saves(hub, parts, tmp_path) -> None:
     assert set(commit) >= NEEDED | CODE
     assert b"license: cc0-1.0" in commit["README.md"]
     assert b"| `learning_rate` | `0.0003` |" in commit["README.md"]
+
+
+def training(folder, parts, **settings):
+    model, tokenizer = parts
+    quiet = {"report_to": "none", "use_cpu": True, "disable_tqdm": True, "max_steps": 2, "save_steps": 1}
+    config = TranslationConfig(output_dir=str(folder), push_to_hub=True, hub_model_id="me/trained", **quiet | settings)
+    pairs = [{"input_ids": [3], "labels": [3]}]
+    return TranslationTrainer(model=model, args=config, train_dataset=pairs, processing_class=tokenizer)
+
+
+def test_a_training_pushes_its_checkpoints_without_pickles_and_tokens(hub, parts, tmp_path) -> None:
+    trainer = training(tmp_path / "run", parts, hub_token=TOKEN, save_total_limit=1)
+    assert hub.repos["me/trained"]["visibility"] == "private"
+    trainer.train()
+    commits = hub.repos["me/trained"]["commits"]
+    assert len(commits) == 2
+    for commit in commits:
+        assert set(commit) >= NEEDED | CODE
+        assert not {"training_args.bin", "optimizer.pt", "rng_state.pth", "training_args.json"} & set(commit)
+        assert not any(TOKEN.encode() in content for content in commit.values())
+        assert b'name = "me/trained"' in commit["README.md"]
+    assert not list(tmp_path.rglob("training_args.bin"))
+    assert not any(TOKEN in path.read_text() for path in tmp_path.rglob("*.json"))
+
+
+def test_a_push_that_fails_does_not_end_a_training(hub, parts, tmp_path, caplog) -> None:
+    trainer = training(tmp_path / "run", parts)
+    hub.cut = 100
+    trainer.train()
+    assert trainer.state.global_step == 2
+    assert caplog.text.count("me/trained was not pushed after 3 tries") == 2
+    assert hub.repos["me/trained"]["commits"] == []
+
+
+def test_a_wrong_token_is_told_before_the_training(hub, parts, tmp_path) -> None:
+    with pytest.raises(InputError, match=r"token: the Hub refused it for me/trained \(401\)"):
+        training(tmp_path, parts, hub_token="hf_wrong_secret")
+
+
+@pytest.mark.parametrize("strategy", ["checkpoint", "all_checkpoints"])
+def test_states_of_optimizers_are_not_for_the_hub(parts, tmp_path, strategy) -> None:
+    with pytest.raises(InputError, match=f"hub_strategy: '{strategy}' would send pickled states"):
+        training(tmp_path, parts, hub_strategy=strategy)
+
+
+def test_mistakes_of_our_own_are_no_errors_of_the_user(folder, monkeypatch) -> None:
+    monkeypatch.setattr("huggingface_hub.HfApi.create_repo", lambda *args, **kwargs: None)
+    with pytest.raises(AttributeError):
+        hni.push_folder(folder, "me/x")
 
 
 @pytest.mark.parametrize(

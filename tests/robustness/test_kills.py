@@ -11,33 +11,23 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.trainer_scripts.test_train_l0 import QUIET, start  # noqa: F401  (a fixture)
-from trainer_scripts import train_calibrated, train_l0, train_mrt, train_seq2seq, train_translation
+from tests.trainer_scripts.every_trainer import RUNS, command_line, options_of
+from tests.trainer_scripts.test_train_l0 import start  # noqa: F401  (a fixture)
 
 SMALL = {"max_steps": 12, "save_steps": 2, "tokens_per_batch": 100, "learning_rate": 1e-2}
-NEW = {"vocab_size": 68, "source_word_dropout": 0.1}
-RUNS = {
-    "translation": (
-        train_translation,
-        NEW | {"d_model": 8, "layers": 1, "heads": 2, "ffn_dim": 16, "average_last": 2},
-    ),
-    "seq2seq": (train_seq2seq, NEW | {"set": ["embedding_size=12", "hidden_size=12"]}),
-    "l0": (train_l0, {"model": True, "gated_attentions": "encoder", "gate_learning_rate": 0.1}),
-    "mrt": (train_mrt, {"model": True, "candidates": 3, "risk": "chrf"}),
-    "calibrated": (train_calibrated, {"model": True, "fusion": "gate"}),
+MORE = {
+    "translation": {"source_word_dropout": 0.1, "average_last": 2},
+    "seq2seq": {"source_word_dropout": 0.1},
 }
 
 
-def run_script(script, options, log):
+def run_script(name, words, log):
     """In a process of its own, which has everything imported already."""
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(out, 1)
     os.dup2(out, 2)
-    words = [
-        [f"--{name}", *map(str, value if isinstance(value, list) else [value])] for name, value in options.items()
-    ]
-    sys.argv = [script.__file__, *(word for group in words for word in group)]
-    script.main()
+    sys.argv = words
+    RUNS[name][0].main()
 
 
 def final_weights(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
@@ -48,15 +38,13 @@ def final_weights(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_killed_trainers_end_with_the_same_weights(start, tmp_path, name):  # noqa: F811
-    script, more = RUNS[name]
     model, data = start
-    more = {option: model if option == "model" else value for option, value in more.items()}
-    options = QUIET | {"train": data["train"]} | SMALL | more
+    options = options_of(name, model, train=data["train"], **SMALL, **MORE.get(name, {}))
     fork = multiprocessing.get_context("fork")
 
     def begin(out: str):
-        arguments = script, options | {"output_dir": tmp_path / out}, tmp_path / "log"
-        process = fork.Process(target=run_script, args=arguments)
+        words = command_line(name, options | {"output_dir": tmp_path / out})
+        process = fork.Process(target=run_script, args=(name, words, tmp_path / "log"))
         process.start()
         return process
 

@@ -202,6 +202,7 @@ def launch(*words, timeout=300):
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one_with_two_batches_a_step(corpus, tmp_path, run):
     options = text_files(corpus, "train", "valid", "test") | {"dropout": 0.0, "average_last": 2, "max_steps": 12}
     options |= {"eval_strategy": "steps", "eval_steps": 12, "tokens_per_batch": 60}  # 9 to validate, 21 to test: odd

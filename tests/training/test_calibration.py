@@ -1,10 +1,6 @@
 """CalibrationTrainer: losses against their twins, exact routing of gradients, accumulation, resuming, processes."""
 
-import json
-import subprocess
-import sys
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
@@ -199,21 +195,6 @@ def test_what_is_wrong_is_said(tmp_path):
         make_trainer(tmp_path, gradient_checkpointing=True)
     with pytest.raises(InputError, match="MarianMTModel has no masks; load it with load_calibrated"):
         make_trainer(tmp_path, tiny_model("marian"))
-
-
-@pytest.mark.slow
-def test_two_processes(tmp_path):
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    command = [sys.executable, *launcher, "-m", "tests.training.calibration_two_processes", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
-    assert done.returncode == 0, done.stderr
-    ranks = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
-    assert ranks[0] == ranks[1]
-    # two processes make the step that two accumulated batches make
-    alone = make_trainer(tmp_path / "alone", gradient_accumulation_steps=2, **SGD)
-    alone.train()
-    for name, p in alone.model.named_parameters():
-        torch.testing.assert_close(torch.tensor(ranks[0][name]), p.detach(), atol=1e-6, rtol=0)
 
 
 def test_outputs_can_be_asked_for_in_training(tmp_path):

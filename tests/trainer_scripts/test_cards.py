@@ -1,0 +1,50 @@
+"""Every training script writes a card: valid metadata, what is special of its model, and lines that run."""
+
+import shutil
+import sys
+
+import pytest
+from huggingface_hub import ModelCard
+
+from tests.trainer_scripts.every_trainer import RUNS, command_line, options_of
+from tests.trainer_scripts.test_train_l0 import start  # noqa: F401  (a fixture)
+
+SPECIAL = {
+    "translation": "MarianMTModel, 1+1 layers",
+    "seq2seq": "LuongSeq2SeqForConditionalGeneration",
+    "l0": "| heads kept, by layer | encoder ",
+    "mrt": "| risk that was minimised | chrf |",
+    "calibrated": "| fusion of calibrated attention | gate |",
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_trainer_writes_a_card_whose_lines_run(start, tmp_path, monkeypatch, capsys, name):  # noqa: F811
+    model, data = start
+    shutil.copytree(model, tmp_path / "box" / "en-de")
+    monkeypatch.setattr("hf_nmt_interp.models.demo._HERE", tmp_path / "box")
+    card = {"license": "cc0-1.0", "data_names": "made-up", "card_sentences": 3, "hub_token": "hf_secret"}
+    options = options_of(
+        name, "demo:en-de", **data, **card, max_steps=1, learning_rate=3e-4, output_dir=tmp_path / "run"
+    )
+    monkeypatch.setattr(sys, "argv", command_line(name, options))
+    RUNS[name][0].main()
+    folder = tmp_path / "run" / "pruned" if name == "l0" else tmp_path / "run"
+    text = (folder / "README.md").read_text(encoding="utf-8")
+
+    found = ModelCard(text).data
+    assert (found.library_name, found.pipeline_tag, found.license) == ("transformers", "translation", "cc0-1.0")
+    assert (found.datasets, found.language) == (["made-up"], ["en", "de"])
+    assert found.base_model == ("demo-en-de" if "model" in options else None)
+    assert {score.metric_type for score in found.eval_results} == {"sacrebleu", "chrf"}
+    assert SPECIAL[name] in text
+    assert "| `learning_rate` | `0.0003` |" in text
+    assert ("lrp has no rules" if name == "seq2seq" else "Source contribution by target position") in text
+    assert f"python {RUNS[name][0].__file__}" in text
+    assert "hf_secret" not in text
+
+    monkeypatch.chdir(folder.parent)
+    snippet = text.split("## Use")[1].split("```python\n")[1].split("```")[0]
+    capsys.readouterr()
+    exec(compile(snippet, "card", "exec"), {})
+    assert "AttributionResult('The cat is sleeping" in capsys.readouterr().out
