@@ -1,6 +1,7 @@
 """Pruning of attention heads by Hard Concrete gates: cross entropy + lambda L_C (voita2019, section 6)."""
 
 import csv
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -196,8 +197,10 @@ def count_heads(model: Any) -> dict[str, float]:
 class GateHistory(TrainerCallback):
     """Writes every gate at every log to `gates.csv`: step, kind, layer, head, log_alpha and open = 1 - P(g = 0).
 
-    A run that goes on from a checkpoint goes on with the file of that step.
+    A run that goes on from a checkpoint goes on with the file of that step. Logs before the training are not its own.
     """
+
+    _last = math.inf
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         if state.is_world_process_zero:

@@ -45,7 +45,8 @@ class MRTConfig(TranslationConfig):
     length_normalisation: bool = field(default=False, metadata={"help": "Take P^(alpha / length) instead."})
     risk: str = field(default="bleu", metadata={"help": "Or subword_bleu, chrf, ter; others by the trainer's `risk`."})
     cross_entropy: float = field(
-        default=0.0, metadata={"help": "Weight of the reference's cross entropy per token, added to the risk."}
+        default=0.0,
+        metadata={"help": "Weight of the reference's cross entropy per token; it alone has target word dropout."},
     )
     max_length_ratio: float = field(
         default=2.0, metadata={"help": "Candidates end at this many times the longest reference of a batch, plus 10."}
@@ -91,7 +92,8 @@ class MRTTrainer(TranslationTrainer):
     weights alpha P~ (Delta - R) of the gradient; one forward and backward pass over the unique candidates, in chunks
     of `candidate_tokens`, then gives the exact gradient of R.
 
-    Dropout is off in all of this: candidates are drawn from the very distribution whose risk is differentiated. The
+    Dropout is off in all of this: candidates are drawn from the very distribution whose risk is differentiated. Word
+    dropout on the source is read by all; on the target it is for the cross entropy of the reference only. The
     reference is the label row up to its EOS, its text what the tokenizer makes of the ids. R counts each source once,
     however batches, accumulation and processes cut a step. Each process draws with `seed` + its rank.
 
@@ -117,8 +119,11 @@ class MRTTrainer(TranslationTrainer):
         if not model._supports_default_dynamic_cache():
             raise InputError(f"model: {type(model).__name__} is no Transformer; candidates are drawn with its cache")
         super().__init__(model=model, args=args, processing_class=processing_class, **more)
-        if getattr(self.train_collator, "target", 0):
-            raise InputError("data_collator: word dropout on the target, but the decoder reads its own samples here")
+        if getattr(self.train_collator, "target", 0) and not args.cross_entropy:
+            raise InputError(
+                "data_collator: word dropout on the target is for the cross entropy of the reference, whose weight is "
+                f"cross_entropy={args.cross_entropy}; set it above 0, or leave the dropout out"
+            )
         self.subwords = risk is None and args.risk == "subword_bleu"
         self.risk = make_risk(args.risk) if risk is None else risk
         self._sums: dict[str, float] = defaultdict(float)
@@ -139,7 +144,7 @@ class MRTTrainer(TranslationTrainer):
         with evaluating(self.model):
             fused = self._has_plain_head(self.model)
             scorer = CandidateScorer(self.model, args.candidate_tokens, fused, self.accelerator.autocast)
-            sources, references, log_probs, outputs = self._encode(model, inputs)
+            sources, references, log_probs, noisy, outputs = self._encode(model, inputs)
             drawn = scorer.draw(sources, args.search, args.candidates, self._limit(references), args.top_p)
             sets = [self._set(*found) for found in zip(drawn, references, log_probs.tolist(), strict=True)]
             risks = [self._risks(list(found), gold) for found, gold in zip(sets, references, strict=True)]
@@ -152,23 +157,31 @@ class MRTTrainer(TranslationTrainer):
             surrogate = surrogate + log_probs @ log_probs.new_tensor([row[0] * first for row in weights])
         sizes = log_probs.new_tensor([len(reference) for reference in references])
         loss = risk.sum().to(surrogate) + surrogate - surrogate.detach()
-        loss = loss - args.cross_entropy * (log_probs / sizes).sum()
+        loss = loss - args.cross_entropy * (noisy / sizes).sum()
         self._watch(references, sets, drawn, risks, shares, time.monotonic() - began)
         processes = args.world_size if args.average_tokens_across_devices else 1
         loss = loss / len(sets) if num_items_in_batch is None else loss / num_items_in_batch * processes
         return (loss, outputs) if return_outputs else loss
 
-    def _encode(self, model, inputs: dict[str, Any]) -> tuple[Sources, list[tuple[int, ...]], Tensor, Any]:
-        """Sources, references and their log P [B], by one pass of all parameters through the launcher's wrapper."""
+    def _encode(self, model, inputs: dict[str, Any]) -> tuple[Sources, list[tuple[int, ...]], Tensor, Tensor, Any]:
+        """Sources, references, their log P [B], the same [B] as the collator's noise lets the decoder read them.
+
+        All by one pass of all parameters through the launcher's wrapper.
+        """
         ends = ids_of(self.model.config.eos_token_id)
         references = [until(row[row != -100].tolist(), ends) for row in inputs["labels"]]
         start = decoder_inputs(self.model, inputs["labels"])[:, 0]
         labels, shifted = pad_targets(references, start, self.model.config.pad_token_id)
         mask = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"]))
         given = {"input_ids": inputs["input_ids"], "attention_mask": mask, "decoder_input_ids": shifted}
+        size, noisy = len(references), inputs.get("decoder_input_ids")
+        if self.args.cross_entropy and noisy is not None:
+            labels, given = labels.repeat(2, 1), {name: ids.repeat(2, 1) for name, ids in given.items()}  # [2 B, ...]
+            given["decoder_input_ids"][size:] = noisy[:, : shifted.shape[1]]
         outputs = model(**given, use_cache=False)
         log_probs = label_log_probs(outputs.logits.float(), labels).sum(-1)
-        return Sources(outputs.encoder_last_hidden_state, mask, start), references, log_probs, outputs
+        sources = Sources(outputs.encoder_last_hidden_state[:size], mask, start)
+        return sources, references, log_probs[:size], log_probs[-size:], outputs
 
     def _limit(self, references: Sequence[Sequence[int]]) -> int:
         """Most tokens of a candidate."""

@@ -30,7 +30,7 @@ if __name__ == "__main__":
         "first_draws": [s.ids for s in draws[0][0]],
         "weights": weights,
         "enumerated": exact.model.model.decoder.layers[0].fc1.weight.flatten().tolist(),
-        "log": exact.state.log_history[0]["unique_candidates"],
+        "log": {name: exact.state.log_history[0][name] for name in ("loss", "unique_candidates", "reference_share")},
     }
     (folder / f"rank{torch.distributed.get_rank()}.json").write_text(json.dumps(found))
     torch.distributed.destroy_process_group()

@@ -8,8 +8,15 @@ import torch
 from hf_nmt_interp.decoding.force import decoder_inputs
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.training.batching import TokenBatches, pad_batch
+from hf_nmt_interp.training.calibration import CalibrationConfig, CalibrationTrainer
+from hf_nmt_interp.training.l0 import L0Config, L0Trainer
+from hf_nmt_interp.training.mrt import MRTConfig, MRTTrainer
+from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
 from hf_nmt_interp.training.word_dropout import WordDropout, reserved_ids
-from tests.training.test_translation import Kill, logged, make_trainer
+from tests.calibrated_models import tiny_calibrated
+from tests.tiny_models import tiny_model
+from tests.training.test_l0 import tiny_gated
+from tests.training.test_translation import EXAMPLES, Kill, logged, make_trainer
 
 TEXTS = ["The old baker opens his shop.", "A dog sleeps."]
 
@@ -95,6 +102,9 @@ class Digits:
     def __len__(self):
         return 40
 
+    def batch_decode(self, rows, skip_special_tokens=True):
+        return [" ".join(map(str, row)) for row in rows]
+
 
 def noisy_trainer(folder, **options):
     trainer = make_trainer(folder, **options)
@@ -116,16 +126,36 @@ def test_training_reads_it_and_goes_on_exactly(tmp_path):
     assert logged(resumed) == pytest.approx(logged(whole), rel=1e-6)
 
 
-def test_evaluation_is_without_it(tmp_path):
-    from hf_nmt_interp.training.translation import TranslationTrainer
+STILL = {"dropout": 0.0}
+TRAINERS = {
+    "translation": (TranslationTrainer, TranslationConfig, lambda: tiny_model("marian", **STILL), {}),
+    "lstm": (TranslationTrainer, TranslationConfig, lambda: tiny_model("lstm", **STILL), {}),
+    "conv": (TranslationTrainer, TranslationConfig, lambda: tiny_model("conv", **STILL), {}),
+    "l0": (L0Trainer, L0Config, tiny_gated, {}),
+    "calibration": (CalibrationTrainer, CalibrationConfig, lambda: tiny_calibrated(**STILL), {}),
+    "mrt": (MRTTrainer, MRTConfig, lambda: tiny_model("marian"), {"cross_entropy": 1.0, "candidates": 3}),
+}
 
-    plain = make_trainer(tmp_path, predict_with_generate=False)
-    noisy = WordDropout(plain.data_collator, plain.model, Digits(), source=0.9, target=0.9)
-    trainer = TranslationTrainer(
-        model=plain.model, args=plain.args, eval_dataset=plain.eval_dataset, data_collator=noisy, train_dataset=[]
-    )
-    assert trainer.train_collator is noisy
-    assert trainer.evaluate()["eval_loss"] == plain.evaluate()["eval_loss"]
+
+@pytest.mark.parametrize("kind", TRAINERS)
+def test_every_trainer_reads_it_and_evaluates_without_it(tmp_path, kind):
+    trainer_class, make_config, make_model, settings = TRAINERS[kind]
+    quiet = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "logging_steps": 1, "save_strategy": "no"}
+    evaluated, trained = [], []
+    for source, target in ((0.0, 0.0), (0.0, 0.0), (0.5, 0.0), (0.0, 0.5)):
+        model = make_model()
+        config = make_config(str(tmp_path), max_steps=1, predict_with_generate=False, **quiet, **settings)
+        clean = partial(pad_batch, pad_id=model.config.pad_token_id)
+        noisy = WordDropout(clean, model, Digits(), source=source, target=target)
+        data = {"train_dataset": EXAMPLES, "eval_dataset": EXAMPLES[:5], "data_collator": noisy}
+        trainer = trainer_class(model=model, args=config, processing_class=Digits(), **data)
+        evaluated.append(trainer.evaluate()["eval_loss"])
+        trainer.train()
+        trained += logged(trainer).values()
+    assert len(set(evaluated)) == 1
+    assert trained[0] == trained[1]  # nothing else is random
+    assert all(abs(loss - trained[0]) > 1e-5 for loss in trained[2:]), trained
+    assert trained[2] != trained[3]
 
 
 def test_wrong_settings_are_refused():
