@@ -31,6 +31,8 @@ def miniature(command: str) -> str:
     """The command with small numbers at its end, where they replace those before."""
     script = re.search(r"trainer_scripts/\w+\.py", command)
     small = {name: value for name, value in options(WHERE_GIVEN).items() if f"--{name} " in command}
+    if "alignment-table" in command:
+        small |= {"limit": "2", "sigma": "0 0.15"}
     if script:
         known = load_script(ROOT / script[0]).make_parser()._option_string_actions
         small |= {name: value for name, value in options(ALWAYS).items() if f"--{name}" in known}
