@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.training.launch import run_script
 from hf_nmt_interp.training.run import DataArguments, find_checkpoint
 
 DEFAULTS = {"learning_rate": 1e-3, "lr_scheduler_type": "constant", "tokens_per_batch": 256, "max_steps": 4000}
@@ -113,7 +113,7 @@ def report(folder: Path, paper: str | None) -> None:
     """The row, the curves and the figure of all snapshots in the folder."""
     from hf_nmt_interp.metrics.learning_table import MEASURES, learning_curves, table_row
     from hf_nmt_interp.report.learning import learning_text, plot_learning
-    from hf_nmt_interp.report.style import csv_text
+    from hf_nmt_interp.text.tables import csv_text
     from hf_nmt_interp.training.learning import RUNS, read_snapshots
 
     runs = {name: read_snapshots(folder / name) for name in RUNS}
@@ -126,8 +126,4 @@ def report(folder: Path, paper: str | None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as error:
-        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

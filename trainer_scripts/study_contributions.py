@@ -35,6 +35,7 @@ from typing import Any
 
 from hf_nmt_interp.cli.verbs.contributions import PREFIXES
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.training.launch import run_script
 
 Row = dict[str, Any]
 QUIET = ["--report_to", "none", "--per_device_eval_batch_size", "50"]
@@ -227,8 +228,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as error:
-        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

@@ -37,6 +37,7 @@ from statistics import mean, median
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.training.launch import run_script
 
 LEARNED, FAILED = 0.95, 0.6
 Row = dict[str, Any]
@@ -349,8 +350,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as error:
-        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

@@ -20,12 +20,10 @@ Starts from any plain or calibrated Marian, BART, mBART or M2M100/NLLB checkpoin
 is that of the translator; `perturbed_loss` should be above it, and `mask_mean` nearer to 1 with a larger --alpha.
 """
 
-import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.training.launch import run_script
 from hf_nmt_interp.training.run import DataArguments, Run, check_data
 
 
@@ -86,8 +84,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as error:
-        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

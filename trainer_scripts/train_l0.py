@@ -26,12 +26,11 @@ translator's 32 encoder heads are left with penalties of 0.002, 0.005 and 0.02. 
 as long as that takes, so that the weights adapt to the heads that are left.
 """
 
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.training.launch import run_script
 from hf_nmt_interp.training.run import DataArguments, Run, check_data
 
 
@@ -125,8 +124,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as error:
-        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

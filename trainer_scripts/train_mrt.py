@@ -19,12 +19,10 @@ The log tells how many candidates are unique, their risk, how P~ is spread, and 
 At the end there are the model, and `results.json` with the scores before and after.
 """
 
-import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.training.launch import run_script
 from hf_nmt_interp.training.run import DataArguments, Run, check_data, load_checkpoint
 
 
@@ -71,8 +69,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as error:
-        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

@@ -15,12 +15,11 @@ Data are given as for `train_translation.py`, and the same command run again goe
 --output_dir. What --set can set is described at `LuongSeq2SeqConfig` and `ConvSeq2SeqConfig`.
 """
 
-import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.training.launch import run_script
 from hf_nmt_interp.training.run import (
     DataArguments,
     Run,
@@ -103,8 +102,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as error:
-        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

@@ -18,12 +18,12 @@ checkpoint in --output_dir, and gives what it would have given had it never been
 """
 
 import json
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.training.launch import run_script
 from hf_nmt_interp.training.run import (
     DataArguments,
     Run,
@@ -146,8 +146,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as error:
-        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

@@ -1,7 +1,5 @@
 """What calibration does to cross-attention, and whether masks tell what matters (lu2021, sections 2.2, 4.3 and 5)."""
 
-import csv
-import io
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +17,7 @@ from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.decoding.translation import Translation, collate
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import parts
+from hf_nmt_interp.text.tables import csv_text
 from hf_nmt_interp.text.tokens import encode_source, encode_target
 
 Row = dict[str, Any]
@@ -55,7 +54,7 @@ class CalibrationReport:
 
     def to_csv(self) -> str:
         """One line a layer."""
-        return rows_to_csv(self.layers)
+        return csv_text(self.layers)
 
     def save(self, path: str | Path) -> None:
         """Write JSON, which `load` reads."""
@@ -65,15 +64,6 @@ class CalibrationReport:
     def load(cls, path: str | Path) -> "CalibrationReport":
         """Read what `save` wrote."""
         return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
-
-
-def rows_to_csv(rows: Sequence[Row]) -> str:
-    """A header and one line a row."""
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()
 
 
 def calibration_report(

@@ -1,7 +1,6 @@
 """Contributions of several models on sentences of one length, with several kinds of prefixes (voita2021)."""
 
 import csv
-import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from hf_nmt_interp.attribution.base import AttributionMethod, evaluating, make_b
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.translation import Translation, collate
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.tables import csv_text
 from hf_nmt_interp.text.tokens import Encoded, encode_source, encode_target, words_of
 
 PREFIXES = ("reference", "model", "random")
@@ -67,11 +67,7 @@ class ContributionStudy:
 
     def to_csv(self) -> str:
         """All rows, with a header."""
-        file = io.StringIO()
-        writer = csv.DictWriter(file, _FIELDS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows)
-        return file.getvalue()
+        return csv_text(self.rows, _FIELDS)
 
     @classmethod
     def load(cls, path: str | Path) -> "ContributionStudy":

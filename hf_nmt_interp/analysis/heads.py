@@ -1,7 +1,5 @@
 """What each attention head does: its relevance, its confidence and its roles (voita2019, sections 4 and 5)."""
 
-import csv
-import io
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +22,7 @@ from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import Attention, parts
 from hf_nmt_interp.text.conllu import Sentence
 from hf_nmt_interp.text.corpus import Pair
+from hf_nmt_interp.text.tables import csv_text
 from hf_nmt_interp.text.tokens import encode_source, encode_target, words_of
 
 KINDS = ("encoder", "decoder", "cross")
@@ -73,11 +72,7 @@ class HeadReport:
 
     def to_csv(self) -> str:
         """One line a head; several roles are separated by `; `."""
-        file = io.StringIO()
-        writer = csv.DictWriter(file, list(self.rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(row | {"roles": "; ".join(row["roles"])} for row in self.rows)
-        return file.getvalue()
+        return csv_text(row | {"roles": "; ".join(row["roles"])} for row in self.rows)
 
     def save(self, path: str | Path) -> None:
         """Write `.json`, which `load` reads, or `.csv`."""

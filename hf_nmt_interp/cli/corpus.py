@@ -11,6 +11,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.cli.arguments import positive
@@ -125,7 +126,7 @@ def run_corpus(args: argparse.Namespace, paths: Sequence[str | None], make_job: 
     folder.begin(_about(args, paths))
     job: Job | None = None
     total, number, missing = 0, 0, None
-    report = _Reporter(args, rank)
+    report = Refusals(args, "its row is empty", folder.folder / "bad")
     while window := list(islice(lines, args.shard_size)):
         missing = missing or next((line for line in window if isinstance(line, MissingLine)), None)
         if number % processes == rank and not folder.path(number).exists():
@@ -135,15 +136,16 @@ def run_corpus(args: argparse.Namespace, paths: Sequence[str | None], make_job: 
                     found = work(job, window[start : start + size], args.batch_size)
                     first = total + start + 1
                     errors = [(n, e) for n, e in enumerate(found, first) if isinstance(e, InputError)]
-                    for n, error in errors:
-                        report.refused(n, error)
-                    refused += [{"line": n, "reason": str(error)} for n, error in errors]
+                    refused += [report.row(n, error) for n, error in errors]
                     writer.write([{"line": n} | ({} if isinstance(row, InputError) else row)
                                   for n, row in enumerate(found, first)])  # fmt: skip
         total, number = total + len(window), number + 1
-        report.progress(total)
+        if rank == 0 and sys.stderr.isatty():
+            print(f"\r{total:,} lines", end="", file=sys.stderr, flush=True)
     folder.finish(total, number)
-    report.end(folder, total, number)
+    if rank == 0:
+        print(f"{total:,} lines in {number:,} shards of {folder.folder}")
+    report.end()
     if missing:
         raise InputError(f"{missing}; the rows of the rest are empty")
 
@@ -195,29 +197,29 @@ def _about(args: argparse.Namespace, paths: Sequence[str | None]) -> Row:
     return chosen | {"bytes": sizes, "version": __version__}
 
 
-class _Reporter:
-    """What is said on stderr."""
+class Refusals:
+    """Lines that are refused, said on stderr: a few of them where a file lists them all.
 
-    def __init__(self, args: argparse.Namespace, rank: int) -> None:
-        self.args, self.rank, self.count = args, rank, 0
+    Args:
+        args: of the verb, with `strict`.
+        instead: what was written for such a line.
+        listed: where they are listed; None if nowhere.
+    """
 
-    def refused(self, number: int, error: InputError) -> None:
-        """Say what is wrong with a line, or stop."""
+    def __init__(self, args: argparse.Namespace, instead: str, listed: Path | None) -> None:
+        self.args, self.instead, self.listed, self.count = args, instead, listed, 0
+
+    def row(self, number: int, error: InputError) -> Row:
+        """Say what is wrong with a line, or stop; what the list tells of it."""
         text = f"{error}" if f"{number}" in str(error).partition(":")[0] else f"line {number}: {error}"
         if self.args.strict:
             raise InputError(f"{text} (--strict)")
         self.count += 1
-        if self.count <= _SHOWN:
-            print(f"hf-nmt-interp {self.args.verb}: {text}; its row is empty", file=sys.stderr)
+        if self.count <= _SHOWN or not self.listed:
+            print(f"hf-nmt-interp {self.args.verb}: {text}; {self.instead}", file=sys.stderr)
+        return {"line": number, "reason": str(error)}
 
-    def progress(self, total: int) -> None:
-        """Lines so far, on a terminal."""
-        if self.rank == 0 and sys.stderr.isatty():
-            print(f"\r{total:,} lines", end="", file=sys.stderr, flush=True)
-
-    def end(self, folder: ShardFolder, lines: int, shards: int) -> None:
-        """Lines in all, and what was refused."""
-        if self.rank == 0:
-            print(f"{lines:,} lines in {shards:,} shards of {folder.folder}")
-        if self.count:
-            print(f"{self.count:,} lines were refused, see {folder.folder / 'bad'}", file=sys.stderr)
+    def end(self) -> None:
+        """Say how many there were."""
+        if self.count and self.listed:
+            print(f"{self.count:,} lines were refused, see {self.listed}", file=sys.stderr)

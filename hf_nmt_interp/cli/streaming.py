@@ -1,11 +1,13 @@
 """Line-parallel files of any size: windows of lines in, lines out, and going on where a run was cut off."""
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice, zip_longest
-from typing import BinaryIO
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.corpus import open_lines, try_lines
@@ -95,3 +97,30 @@ def append_to(path: str | None, keep: bool) -> Iterator[BinaryIO]:
         raise InputError(f"{path}: {error.strerror}") from error
     with file:
         yield file
+
+
+class BadLines:
+    """`OUTPUT.bad`: what is wrong with lines that were refused, as JSON lines; there only if there are any.
+
+    Args:
+        output: file beside which it stands; None for stdout, and devices have none either.
+        done: lines that an earlier run has done; of those, it is kept.
+    """
+
+    def __init__(self, output: str | None, done: int) -> None:
+        is_file = output is not None and (os.path.isfile(output) or not os.path.exists(output))
+        self.path = Path(f"{output}.bad") if is_file else None
+        if self.path and self.path.exists():
+            with self.path.open(encoding="utf-8", newline="\n") as file:
+                kept = [line for line in file if line.endswith("\n") and json.loads(line)["line"] <= done]
+            self.path.unlink()
+            self._append(kept)
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Append a row."""
+        self._append([json.dumps(row, ensure_ascii=False) + "\n"])
+
+    def _append(self, lines: list[str]) -> None:
+        if self.path and lines:
+            with self.path.open("a", encoding="utf-8", newline="\n") as file:
+                file.writelines(lines)

@@ -6,8 +6,9 @@ from typing import Any
 
 from hf_nmt_interp.analysis.alignment import WordAlignment
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.report.style import PALETTE, csv_text, panels, save
+from hf_nmt_interp.report.style import PALETTE, panels, save
 from hf_nmt_interp.text.pharaoh import Links
+from hf_nmt_interp.text.tables import csv_text
 
 Row = dict[str, Any]
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from hf_nmt_interp.analysis.calibration import CalibrationReport, Row
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.report.style import DASHES, PALETTE, bars, csv_text, legend_below, line_styles, panels, save
+from hf_nmt_interp.report.style import DASHES, PALETTE, bars, legend_below, line_styles, panels, save
+from hf_nmt_interp.text.tables import csv_text
 
 FORMATS = ("svg", "pdf")
 

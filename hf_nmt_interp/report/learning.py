@@ -5,7 +5,8 @@ from pathlib import Path
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.metrics.learning_table import Row
-from hf_nmt_interp.report.style import csv_text, line_styles, panels, save
+from hf_nmt_interp.report.style import line_styles, panels, save
+from hf_nmt_interp.text.tables import csv_text
 
 _COLUMNS = [
     *("A(alpha,beta_uf)", "A(beta_uf,beta_px)", "A(delta,beta_uf)", "A(alpha,beta)", "A(random)"),

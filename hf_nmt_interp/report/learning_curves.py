@@ -1,7 +1,5 @@
 """Curves of many training runs: a colour for each kind of run, a thin line for each seed (snell2021, figures 3, 6)."""
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -9,6 +7,7 @@ from typing import Any
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.style import legend_below, line_styles, panels, save
+from hf_nmt_interp.text.tables import csv_text
 
 FIELDS = ("curve", "seed", "step", "value")
 
@@ -46,8 +45,4 @@ def plot_learning(rows: Sequence[dict[str, Any]], path: str | Path, label: str) 
         axis.plot(steps, [median(run[step] for run in runs.values()) for step in steps], label=name, **style)
     axis.set(xlabel="training step", ylabel=label)
     legend_below(figure, axis, list(curves))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, FIELDS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({field: row[field] for field in FIELDS} for row in rows)
-    save(figure, path, text.getvalue())
+    save(figure, path, csv_text(rows, FIELDS))

@@ -11,7 +11,8 @@ from hf_nmt_interp.analysis.heads import HeadReport
 from hf_nmt_interp.analysis.roles import Row
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.heads import COLOURS, NO_ROLE
-from hf_nmt_interp.report.style import HATCHES, PALETTE, csv_text, panels, save
+from hf_nmt_interp.report.style import HATCHES, PALETTE, panels, save
+from hf_nmt_interp.text.tables import csv_text
 
 Head = tuple[str, int, int]  # kind, layer, number
 RESULTS, REPORT = "results.json", "heads.json"

@@ -1,7 +1,5 @@
 """One look for all figures: colours, line styles, vector files, and their numbers as CSV beside them."""
 
-import csv
-import io
 from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
@@ -58,19 +56,6 @@ def bars(axis: Any, groups: Sequence[tuple[str, Sequence[float | None]]], labels
         axis.bar(at, [value or 0.0 for value in values], width * 0.95, label=name, **look)
     axis.axhline(0, color="black", linewidth=0.6)
     axis.set_xticks(range(len(labels)), labels)
-
-
-def csv_text(rows: Sequence[dict[str, Any]]) -> str:
-    """A header and one line a row.
-
-    >>> csv_text([{"step": 1, "open": 0.5}]).splitlines()
-    ['step,open', '1,0.5']
-    """
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()
 
 
 def save(figure: Any, path: str | Path, numbers: str) -> None:

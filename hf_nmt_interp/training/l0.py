@@ -97,6 +97,7 @@ class L0Trainer(TranslationTrainer):
     """
 
     args: L0Config
+    uses_parts = True
 
     def __init__(self, model: Any, args: L0Config, **more: Any) -> None:
         if not hasattr(model, "l0_penalty"):

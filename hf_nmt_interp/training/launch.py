@@ -1,7 +1,20 @@
-"""Several processes on machines without a GPU, where the launchers leave a gap."""
+"""How scripts begin: errors of the user in one line, and several processes where the launchers leave a gap."""
 
 import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from hf_nmt_interp.errors import InputError
+
+
+def run_script(main: Callable[[], None]) -> None:
+    """Call a script's `main`; an error of the user is one line on stderr and exit code 2."""
+    try:
+        main()
+    except InputError as error:
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def without_gpu_but_distributed() -> bool:
@@ -43,9 +56,10 @@ def start_missing_processes(module: str | None = None) -> None:
 def _asked_for() -> tuple[int, int, int]:
     """Processes, machines and the number of this machine, of the `accelerate launch` that started this process.
 
-    One of each if that cannot be told.
+    From its command line, else from its configuration; one of each if that cannot be told.
     """
     import psutil
+    from accelerate.commands.config.config_args import default_config_file, load_config_from_file
     from accelerate.commands.launch import launch_command_parser
 
     parent = psutil.Process().parent()
@@ -54,4 +68,11 @@ def _asked_for() -> tuple[int, int, int]:
     if not launch:
         return 1, 1, 0
     arguments, _ = launch_command_parser().parse_known_args(command[launch[0] + 1 :])
-    return arguments.num_processes or 1, arguments.num_machines or 1, arguments.machine_rank or 0
+    saved = None
+    if arguments.config_file or (os.path.isfile(default_config_file) and not arguments.cpu):  # as accelerate does
+        saved = load_config_from_file(arguments.config_file)
+    found = []
+    for name, default in (("num_processes", 1), ("num_machines", 1), ("machine_rank", 0)):
+        given = getattr(arguments, name)
+        found.append(getattr(saved, name, default) if given is None else given)
+    return found[0], found[1], found[2]

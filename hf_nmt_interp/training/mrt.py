@@ -110,6 +110,7 @@ class MRTTrainer(TranslationTrainer):
     """
 
     args: MRTConfig
+    uses_parts = True
 
     def __init__(
         self, model: Any, args: MRTConfig, *, processing_class: Any = None, risk: Risk | None = None, **more: Any

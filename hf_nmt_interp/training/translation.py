@@ -100,9 +100,15 @@ class TranslationTrainer(Seq2SeqTrainer):
     model: Any
     train_dataset: Any
     hub_model_id: Any
+    uses_parts = False  # whether it computes with parts of the model, past its forward pass
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
+        if self.uses_parts and self.is_fsdp_enabled:
+            raise InputError(
+                f"distributed_type: FSDP, but {type(self).__name__} computes with parts of the model, whose weights it"
+                " shards; launch it with DDP (trainer_scripts/configs/ddp.yaml)"
+            )
         self.train_collator = self.data_collator
         self.data_collator = getattr(self.data_collator, "clean", self.data_collator)
         self.model_accepts_loss_kwargs = True  # compute_loss divides by the number of target tokens of the whole step
@@ -162,7 +168,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     def _has_plain_head(self, model: torch.nn.Module) -> bool:
         """Whether logits are `lm_head(states) + final_logits_bias` and no launcher wraps the model or its dtype."""
         plain = isinstance(model, PreTrainedModel) and hasattr(model, "final_logits_bias")
-        return plain and self.accelerator.mixed_precision == "no"
+        return plain and self.accelerator.mixed_precision == "no" and not self.is_fsdp_enabled
 
     def train(self, *args, **kwargs):
         """Train; then average the last checkpoints if `average_last` says so."""

@@ -1,4 +1,7 @@
-"""Corpus runs on Tatoeba: sentences a second of each method, memory against length, two processes against one."""
+"""Corpus runs: sentences a second of each method, memory against length, two processes against one.
+
+On the first sentences of Tatoeba in the folder named by HF_NMT_INTERP_DATA; without it on a made-up language.
+"""
 
 import os
 import subprocess
@@ -8,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.benchmark, pytest.mark.data]
+from tests.made_up_corpus import made_up_pairs, write_parallel
+
+pytestmark = pytest.mark.benchmark
 METHODS = ["attention", "saliency", "smoothgrad", "lrp"]
 SENTENCES = int(os.environ.get("HF_NMT_INTERP_BENCHMARK_SENTENCES", "2000"))
 # the command, and the most memory it took (kB), on stdout
@@ -21,54 +26,59 @@ sys.exit(code)
 """
 
 
-def command(data: Path, folder: Path, method: str, sentences: int) -> list[str]:
-    text = data / "tatoeba_en-de"
-    files = ["--input", str(text / "train.en"), "--target-file", str(text / "train.de"), "--limit", str(sentences)]
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Files of sources and of their translations."""
+    folder = Path(os.environ.get("HF_NMT_INTERP_DATA", Path(__file__).parents[3] / "shared" / "data"), "tatoeba_en-de")
+    found = [str(folder / "train.en"), str(folder / "train.de")]
+    if not all(map(os.path.isfile, found)):
+        found = write_parallel(tmp_path_factory.mktemp("corpus"), "made-up", made_up_pairs(5 * SENTENCES // 2))
+    print(f"\n{found[0]}, translations given, one thread a process")
+    return found
+
+
+def command(corpus: list[str], folder: Path, method: str, sentences: int) -> list[str]:
+    files = ["--input", corpus[0], "--target-file", corpus[1], "--limit", str(sentences)]
     return ["attribute", *files, "--method", method, "--shards", str(folder), "--shard-size", "250"]
 
 
-def measure(arguments: list[str], **environment: str) -> tuple[float, float]:
-    """Seconds and the most memory in MB."""
-    begin = time.perf_counter()
-    done = subprocess.run(
+def begin(arguments: list[str], **environment: str) -> subprocess.Popen:
+    return subprocess.Popen(
         [sys.executable, "-c", PROGRAM, *arguments],
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
     )
-    assert done.returncode == 0, done.stderr
-    return time.perf_counter() - begin, int(done.stdout.split("PEAK ")[1]) / 1024
 
 
-def test_sentences_a_second(data_dir, tmp_path) -> None:
-    start, _ = measure(command(data_dir, tmp_path / "start", "attention", 1))  # imports and loading
-    print(f"\n{SENTENCES} given translations, one process, one thread, after {start:.1f} s to start")
+def measure(*processes: subprocess.Popen) -> tuple[float, float]:
+    """Seconds until all have ended, and the most memory of one in MB."""
+    started = time.perf_counter()
+    printed = [process.communicate()[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * len(processes)
+    return time.perf_counter() - started, max(int(text.split("PEAK ")[1]) for text in printed) / 1024
+
+
+def test_sentences_a_second(corpus, tmp_path) -> None:
+    start, _ = measure(begin(command(corpus, tmp_path / "start", "attention", 1)))  # imports and loading
+    print(f"{SENTENCES} sentences, after {start:.1f} s to start")
+    seconds = {}
     for method in METHODS:
-        seconds, memory = measure(command(data_dir, tmp_path / method, method, SENTENCES))
-        print(f"{method:12} {SENTENCES / (seconds - start):8.1f} sentences/s   {memory:6.0f} MB")
+        seconds[method], memory = measure(begin(command(corpus, tmp_path / method, method, SENTENCES)))
+        print(f"{method:12} {SENTENCES / (seconds[method] - start):8.1f} sentences/s   {memory:6.0f} MB")
+
+    places = [{"RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2)]
+    two, memory = measure(*(begin(command(corpus, tmp_path / "two", "lrp", SENTENCES), **place) for place in places))
+    rate = SENTENCES / (two - start)
+    print(
+        f"lrp, two processes: {rate:.1f} sentences/s, {memory:.0f} MB each, {seconds['lrp'] / two:.2f} times as fast"
+    )
+    shards = [sorted((tmp_path / name / "shards").iterdir()) for name in ("lrp", "two")]
+    assert [path.read_bytes() for path in shards[0]] == [path.read_bytes() for path in shards[1]]
 
 
-def test_memory_does_not_grow_with_the_corpus(data_dir, tmp_path) -> None:
+def test_memory_does_not_grow_with_the_corpus(corpus, tmp_path) -> None:
     few, many = SENTENCES // 4, SENTENCES * 5 // 2  # 500 and 5,000
-    peaks = [measure(command(data_dir, tmp_path / str(n), "attention", n))[1] for n in (few, many)]
-    print(f"\n{few} sentences: {peaks[0]:.0f} MB, {many}: {peaks[1]:.0f} MB")
+    peaks = [measure(begin(command(corpus, tmp_path / str(n), "attention", n)))[1] for n in (few, many)]
+    print(f"\nattention of {few} sentences: {peaks[0]:.0f} MB, of {many}: {peaks[1]:.0f} MB")
     assert peaks[1] < 1.1 * peaks[0]
-
-
-def test_two_processes_against_one(data_dir, tmp_path) -> None:
-    one, _ = measure(command(data_dir, tmp_path / "one", "lrp", SENTENCES))
-    begin = time.perf_counter()
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "hf_nmt_interp", *command(data_dir, tmp_path / "two", "lrp", SENTENCES)],
-            env=os.environ | {"OMP_NUM_THREADS": "1", "RANK": str(rank), "WORLD_SIZE": "2"},
-            stdout=subprocess.DEVNULL,
-        )
-        for rank in range(2)
-    ]
-    assert [process.wait() for process in processes] == [0, 0]
-    two = time.perf_counter() - begin
-    print(f"\none process: {one:.1f} s, two: {two:.1f} s, {one / two:.2f} times as fast")
-    names = sorted(path.name for path in (tmp_path / "one/shards").iterdir())
-    for name in names:
-        assert (tmp_path / "one/shards" / name).read_bytes() == (tmp_path / "two/shards" / name).read_bytes()

@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -125,6 +126,51 @@ def test_files_of_different_length_are_aligned_and_refused(align, files, tmp_pat
         f"hf-nmt-interp align: error: {short}, line 6: missing; the files must have the same number of lines; "
         "wrote empty lines for the rest\n"
     )
+
+
+def read_bad(output):
+    return [json.loads(line) for line in Path(f"{output}.bad").read_text(encoding="utf-8").split("\n")[:-1]]
+
+
+def test_refused_lines_are_listed_beside_the_output(align, tmp_path) -> None:
+    source, output = tmp_path / "s", tmp_path / "out"
+    lines = [f"line {n}".encode() for n in range(1, 41)]
+    for n in (2, 9, 20, 21, 22, 33, 40):
+        lines[n - 1] = b"bad \0"
+    source.write_bytes(b"\n".join(lines) + b"\n")
+    run = source, "--batch-size", 1, "--output", output  # windows of 8 lines
+    code, out, err = align(*run)
+    assert (code, out) == (0, "")
+    bad, links = read_bad(output), output.read_bytes()
+    assert [row["line"] for row in bad] == [2, 9, 20, 21, 22, 33, 40]
+    assert all("NUL" in row["reason"] for row in bad)
+    assert [n for n, line in enumerate(links.split(b"\n")[:-1], 1) if not line] == [2, 9, 20, 21, 22, 33, 40]
+    assert err.count("wrote an empty line") == 5
+    assert err.endswith(f"7 lines were refused, see {output}.bad\n")
+
+    output.write_bytes(b"".join(links.splitlines(True)[:18]))  # cut off after two windows, and in the list's last line
+    with Path(f"{output}.bad").open("a") as file:
+        file.write('{"line": 4')
+    assert align(*run, "--resume").code == 0
+    assert (read_bad(output), output.read_bytes()) == (bad, links)
+
+    code, _, err = align(*run, "--strict")
+    assert (code, "line 2" in err, err.endswith("(--strict)\n")) == (2, True, True)
+    source.write_text("all well\n")
+    assert align(*run) == (0, "", "")
+    assert not Path(f"{output}.bad").exists()
+    source.write_bytes(b"bad \0\n")
+    assert align(source, "--output", "/dev/null").code == 0
+    assert not Path("/dev/null.bad").exists()
+
+
+def test_lines_that_one_file_does_not_have_are_listed(align, files, tmp_path) -> None:
+    short, output = tmp_path / "short", tmp_path / "out"
+    short.write_text("".join(f"{line}\n" for line in GERMAN[:6]), encoding="utf-8")
+    assert align(files[0], short, "--output", output).code == 2
+    assert [row["line"] for row in read_bad(output)] == [7, 8]
+    code, _, err = align(files[0], short, "--output", output, "--strict")
+    assert (code, err.endswith("must have the same number of lines (--strict)\n")) == (2, True)
 
 
 @pytest.mark.parametrize("kept", [0, 3, 8])

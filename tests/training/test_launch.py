@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -80,6 +81,29 @@ def test_number_of_processes_is_read_from_the_launcher(monkeypatch, words, numbe
 
     monkeypatch.setattr("psutil.Process.parent", lambda self: Parent())
     assert launch._asked_for() == (number, 1, 0)
+
+
+CONFIGS = Path(__file__).parents[2] / "trainer_scripts" / "configs"
+
+
+@pytest.mark.parametrize(
+    ("config", "words", "found"),
+    [
+        ("ddp", [], (2, 1, 0)),
+        ("ddp", ["--num_processes", "4"], (4, 1, 0)),
+        ("ddp_two_machines", [], (8, 2, 0)),
+        ("ddp_two_machines", ["--machine_rank", "1"], (8, 2, 1)),
+        ("fsdp", [], (4, 1, 0)),
+    ],
+)
+def test_what_the_launcher_has_from_its_configuration(monkeypatch, config, words, found):
+    class Parent:
+        def cmdline(self):
+            file = ["--config_file", str(CONFIGS / f"{config}.yaml")]
+            return ["python", "accelerate", "launch", *file, *words, "train.py", "--machine_rank", "7"]
+
+    monkeypatch.setattr("psutil.Process.parent", lambda self: Parent())
+    assert launch._asked_for() == found
 
 
 def test_importing_it_does_not_import_torch():

@@ -18,6 +18,7 @@ from hf_nmt_interp.training.losses import label_smoothed_cross_entropy
 from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer, noam_rate
 from tests.reference.losses import noam
 from tests.tiny_models import FIRST_WORD, VOCABULARY, tiny_model
+from tests.training import test_l0, test_mrt
 
 PAD = VOCABULARY - 1
 BART_LIKE = dict.fromkeys(("dropout", "attention_dropout", "encoder_layerdrop", "decoder_layerdrop"), 0.0)
@@ -230,3 +231,40 @@ class Started(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.seconds = self.stopwatch.seconds
+
+
+def test_weights_sharded_by_fsdp_give_the_same_loss_and_gradients(tmp_path):
+    from torch.distributed.fsdp import fully_shard
+
+    trainer = make_trainer(tmp_path)
+    model, batch = trainer.model.train(), pad_batch(EXAMPLES[:3], PAD)
+    expected = trainer.compute_loss(model, dict(batch))
+    expected.backward()
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.requires_grad}
+    model.zero_grad()
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = torch.distributed.init_device_mesh("cpu", (1,))
+        for part in (*model.model.encoder.layers, *model.model.decoder.layers, model):
+            fully_shard(part, mesh=mesh)
+        trainer.is_fsdp_enabled = True  # accelerate takes it on GPUs only
+        loss = trainer.compute_loss(model, dict(batch))
+        loss.backward()
+        assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
+        found = {name: p.grad.full_tensor() for name, p in model.named_parameters() if p.requires_grad}
+        torch.testing.assert_close(found, gradients)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("module", [test_l0, test_mrt])
+def test_trainers_that_use_parts_of_a_model_refuse_fsdp(tmp_path, monkeypatch, module):
+    create = TranslationTrainer.create_accelerator_and_postprocess
+
+    def sharding(self):
+        create(self)
+        self.is_fsdp_enabled = True
+
+    monkeypatch.setattr(TranslationTrainer, "create_accelerator_and_postprocess", sharding)
+    with pytest.raises(InputError, match=r"distributed_type: FSDP, but (L0|MRT)Trainer computes with parts"):
+        module.make_trainer(tmp_path)

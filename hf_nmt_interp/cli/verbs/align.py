@@ -3,8 +3,9 @@
 Files have one sentence a line, UTF-8; words are what stands between spaces, counted from 0. With two files the model
 is led through the given translations; with one it translates (--translations keeps what it wrote). Each line gives
 one line of links `source-target`, whatever it is: an empty line for a line without words, and for one that cannot be
-aligned, with a message on stderr. Memory does not grow with the files; a run that was cut off goes on with --resume.
-With --shards the work can be split over processes; merge joins the shards.
+aligned; its number and the reason are said on stderr and listed in OUTPUT.bad, or with --strict it ends the run.
+Memory does not grow with the files; a run that was cut off goes on with --resume. With --shards the work can be split
+over processes; merge joins the shards.
 
 Examples:
   hf-nmt-interp align --method shifted_attention train.en train.de --output train.links
@@ -25,8 +26,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from hf_nmt_interp.cli.arguments import add_decoding, add_model, generate_options
-from hf_nmt_interp.cli.corpus import Job, add_corpus, refuse, run_corpus, try_rows
-from hf_nmt_interp.cli.streaming import Line, MissingLine, append_to, complete_lines, read_windows
+from hf_nmt_interp.cli.corpus import Job, Refusals, add_corpus, refuse, run_corpus, try_rows
+from hf_nmt_interp.cli.streaming import BadLines, Line, MissingLine, append_to, complete_lines, read_windows
 from hf_nmt_interp.cli.verbs.attribute import parse_settings
 from hf_nmt_interp.errors import InputError
 
@@ -92,18 +93,18 @@ def run(args: argparse.Namespace) -> None:
     windows = read_windows(paths, size, done)
     first = next(windows, [])  # a file that is not there is noticed before the model loads
     aligner, missing = _Aligner(args), None
+    bad = BadLines(args.output, done)
+    refused = Refusals(args, "wrote an empty line", bad.path)
     with ExitStack() as stack:
         links = stack.enter_context(append_to(args.output, args.resume))
         texts = stack.enter_context(append_to(args.translations, args.resume)) if args.translations else None
         for window in chain([first], windows):
-            for number, (line, found) in enumerate(zip(window, aligner.align(window), strict=True), done + 1):
-                if isinstance(found, MissingLine):
+            for number, found in enumerate(aligner.align(window), done + 1):
+                if isinstance(found, MissingLine) and not args.strict:
                     missing = missing or found  # said once, at the end
+                    bad.add({"line": number, "reason": str(found)})
                 elif isinstance(found, InputError):
-                    where = "" if line is found else f"{args.source}, line {number}: "
-                    if args.strict:
-                        raise InputError(f"{where}{found} (--strict)")
-                    print(f"hf-nmt-interp align: {where}{found}; wrote an empty line", file=sys.stderr)
+                    bad.add(refused.row(number, found))
                 links.write(_format(found, args.format).encode() + b"\n")
                 if texts:
                     texts.write((b"" if isinstance(found, InputError) else found.target_text.encode()) + b"\n")
@@ -113,6 +114,7 @@ def run(args: argparse.Namespace) -> None:
                     file.flush()
             if args.output and sys.stderr.isatty():
                 print(f"\r{done:,} lines", end="", file=sys.stderr, flush=True)
+    refused.end()
     if missing:
         raise InputError(f"{missing}; wrote empty lines for the rest")
 

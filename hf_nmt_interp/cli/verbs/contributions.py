@@ -42,7 +42,7 @@ from hf_nmt_interp.errors import InputError
 if TYPE_CHECKING:
     from hf_nmt_interp.analysis.contributions import Curve
 
-PREFIXES = ("reference", "model", "random")
+PREFIXES = ("reference", "model", "random")  # those of analysis.contribution_study, which takes long to import
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

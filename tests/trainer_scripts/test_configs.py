@@ -1,0 +1,71 @@
+"""The configurations of accelerate, with fewer processes and no GPU: what they start trains as one process does."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.trainer_scripts.every_trainer import command_line, options_of
+from tests.trainer_scripts.test_train_l0 import start  # noqa: F401  (a fixture)
+from tests.trainer_scripts.test_two_processes import PLAIN, TRAINING, losses
+from trainer_scripts import train_translation
+
+CONFIGS = Path(train_translation.__file__).parent / "configs"
+
+
+@pytest.fixture
+def words(start, tmp_path):  # noqa: F811
+    """Function from a folder to the command line of a training in it."""
+    model, data = start
+    options = TRAINING | PLAIN | {"tokenizer": model, "dropout": 0.0, "train": data["train"]}
+    return lambda folder, **more: command_line(
+        "translation", options_of("translation", None, **options, output_dir=tmp_path / folder, **more)
+    )
+
+
+def begin(config, words, *more):
+    """Start `accelerate launch`."""
+    command = [str(Path(sys.executable).with_name("accelerate")), "launch", "--config_file", CONFIGS / config]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([*map(str, [*command, *more, *words])], env=environment, text=True, **pipes)
+
+
+def end(*processes):
+    """Wait for them; what they printed."""
+    printed = [process.communicate(timeout=900)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * len(processes), "\n".join(printed)
+    return printed
+
+
+def free_port():
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        return place.getsockname()[1]
+
+
+@pytest.mark.slow
+def test_every_configuration_starts_what_it_says(words, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", words("one", gradient_accumulation_steps=2))
+    train_translation.main()
+    expected = losses(tmp_path / "one")
+
+    (printed,) = end(begin("ddp.yaml", words("ddp")))
+    assert "starting 2" in printed
+    assert losses(tmp_path / "ddp") == pytest.approx(expected, rel=1e-5)
+
+    # the machines are this one twice; --mixed_precision as the expected run has it
+    place = ["--main_process_ip", "127.0.0.1", "--main_process_port", free_port(), "--num_processes", 2]
+    place += ["--mixed_precision", "no"]
+    machines = [begin("ddp_two_machines.yaml", words("two"), *place, "--machine_rank", rank) for rank in (0, 1)]
+    end(*machines)
+    assert losses(tmp_path / "two") == pytest.approx(expected, rel=1e-5)
+
+    # without a GPU accelerate does not shard: its processes train as those of DDP do
+    end(begin("fsdp.yaml", words("fsdp"), "--num_processes", 2, "--mixed_precision", "no"))
+    assert losses(tmp_path / "fsdp") == pytest.approx(expected, rel=1e-5)
+    for folder in ("ddp", "two", "fsdp"):
+        assert list((tmp_path / folder).glob("checkpoint-*/rng_state_1.pth"))
