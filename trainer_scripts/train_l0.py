@@ -116,10 +116,10 @@ def main() -> None:
             folder = Path(config.output_dir) / name
             found.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
-            run.write_card(folder, training | results["pruned"], found)
-        run.push(folder)  # the pruned one
+            run.write_card(folder, training | results["pruned"], found, shared=found is pruned)
         run.write({**training, "penalty": config.penalty, **results, "kept_heads": pruned.config.kept_heads})
         print_table(results)
+        run.push(folder)  # the pruned one
     run.trainer.accelerator.end_training()
 
 

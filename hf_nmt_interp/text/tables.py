@@ -15,6 +15,8 @@ def csv_text(rows: Iterable[Mapping[str, Any]], fields: Sequence[str] | None = N
 
     >>> csv_text([{"step": 1, "open": 0.5}]).splitlines()
     ['step,open', '1,0.5']
+    >>> csv_text([{"step": 1, "open": 0.5}], ["open"]).splitlines()
+    ['open', '0.5']
     """
     rows = list(rows)
     file = io.StringIO()

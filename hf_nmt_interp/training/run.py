@@ -339,7 +339,15 @@ class Run:
         part.write_text(json.dumps(found, indent=2), encoding="utf-8")
         part.replace(path)
 
-    def write_card(self, folder: str | Path, results: dict[str, Any], model: Any, exports: Sequence[str] = ()) -> None:
+    def write_card(
+        self,
+        folder: str | Path,
+        results: dict[str, Any],
+        model: Any,
+        exports: Sequence[str] = (),
+        *,
+        shared: bool = True,
+    ) -> None:
         """The card of a saved model, from what the run knows of it.
 
         Args:
@@ -347,6 +355,7 @@ class Run:
             results: scores and times.
             model: the same model, in memory.
             exports: folders that get it in float16, with the card.
+            shared: whether it is the one that `push` sends, and has its name on the Hub.
         """
         import torch
 
@@ -359,6 +368,7 @@ class Run:
         if model.dtype in (torch.float32, torch.float64):
             curve = curve_of(model, tokenizer, [pair for pair in pairs if all(map(str.strip, pair))], split or "")
         about: dict[str, Any] = {
+            "name": self.trainer.repo_name if shared else None,
             "base_model": None
             if self.base is None or Path(self.base).exists()
             else self.base.replace("demo:", "demo-"),
@@ -374,4 +384,4 @@ class Run:
         for export in exports:
             model.half().save_pretrained(export)
             tokenizer.save_pretrained(export)
-            write_card(self.trainer.args, export, **about)
+            write_card(self.trainer.args, export, **about | {"name": None})

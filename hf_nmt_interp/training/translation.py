@@ -184,7 +184,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     def create_model_card(self, **about: Any) -> None:  # type: ignore[override]
         """`README.md` in the output folder, from what the trainer knows; `about` as of `report.cards.model_card`."""
         if self.is_world_process_zero():
-            write_card(self.args, str(self.args.output_dir), **about)
+            write_card(self.args, str(self.args.output_dir), **{"name": self.repo_name} | about)
 
     def push_to_hub(
         self, commit_message: str | None = "End of training", blocking=True, token=None, revision=None, **kwargs
@@ -210,10 +210,15 @@ class TranslationTrainer(Seq2SeqTrainer):
         """Send a saved model to the repository of the arguments, as of `push_folder`."""
         return push_folder(folder, **self._repo(token), message=message)
 
+    @property
+    def repo_name(self) -> str | None:
+        """Name on the Hub, if there is one."""
+        return self.hub_model_id or self.args.hub_model_id
+
     def _repo(self, token: str | None = None) -> dict[str, Any]:
         """Name, visibility and token of the arguments' repository."""
         return {
-            "repo_id": self.args.hub_model_id or Path(str(self.args.output_dir)).absolute().name,
+            "repo_id": self.repo_name or Path(str(self.args.output_dir)).absolute().name,
             "private": self.args.hub_private_repo is not False,
             "token": token or self.args.hub_token,
         }
@@ -227,7 +232,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         """The model of a checkpoint, without the optimizer; if it does not arrive, that is said, and no more."""
         if not self.is_world_process_zero() or self.args.hub_strategy == HubStrategy.END:
             return
-        write_card(self.args, checkpoint_folder)
+        write_card(self.args, checkpoint_folder, name=self.repo_name)
         try:
             self.push_saved(checkpoint_folder, f"Training in progress, step {self.state.global_step}")
         except InputError as error:

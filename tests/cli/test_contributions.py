@@ -78,3 +78,10 @@ def test_errors(run, model_folder, arguments, message):
     code, _, err = run("contributions", "--model", model_folder, *arguments, *sentences)
     assert code == 2
     assert message in err
+
+
+def test_prefixes_are_those_of_the_study() -> None:
+    from hf_nmt_interp.analysis import contribution_study
+    from hf_nmt_interp.cli.verbs import contributions
+
+    assert contributions.PREFIXES == contribution_study.PREFIXES

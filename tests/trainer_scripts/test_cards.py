@@ -6,6 +6,7 @@ import sys
 import pytest
 from huggingface_hub import ModelCard
 
+from tests.hub_server import hub_server
 from tests.trainer_scripts.every_trainer import RUNS, command_line, options_of
 from tests.trainer_scripts.test_train_l0 import start  # noqa: F401  (a fixture)
 
@@ -48,3 +49,20 @@ def test_every_trainer_writes_a_card_whose_lines_run(start, tmp_path, monkeypatc
     capsys.readouterr()
     exec(compile(snippet, "card", "exec"), {})
     assert "AttributionResult('The cat is sleeping" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["translation", "l0"])
+def test_what_a_script_pushes_has_its_card(start, tmp_path, monkeypatch, name):  # noqa: F811
+    model, data = start
+    hub = {"push_to_hub": True, "hub_model_id": "me/mine", "hub_strategy": "end", "card_sentences": 0}
+    training = {"output_dir": tmp_path / "run", "max_steps": 1}
+    monkeypatch.setattr(sys, "argv", command_line(name, options_of(name, model, **data, **hub, **training)))
+    with hub_server(monkeypatch) as server:
+        RUNS[name][0].main()
+    (commit,) = server.repos["me/mine"]["commits"]
+    card = commit["README.md"].decode()
+    assert "model-index" in card
+    assert SPECIAL[name] in card
+    assert 'name = "me/mine"' in card
+    if name == "l0":
+        assert "me/mine" not in (tmp_path / "run/gated/README.md").read_text().split("## Use")[1]

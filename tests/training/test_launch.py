@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.training import launch
 
 
@@ -81,6 +82,16 @@ def test_number_of_processes_is_read_from_the_launcher(monkeypatch, words, numbe
 
     monkeypatch.setattr("psutil.Process.parent", lambda self: Parent())
     assert launch._asked_for() == (number, 1, 0)
+
+
+def test_errors_of_the_user_are_one_line(monkeypatch, capsys):
+    def main():
+        raise InputError("--train: no such file")
+
+    monkeypatch.setattr(sys, "argv", ["scripts/train.py"])
+    with pytest.raises(SystemExit) as ended:
+        launch.run_script(main)
+    assert (ended.value.code, capsys.readouterr().err) == (2, "train.py: --train: no such file\n")
 
 
 CONFIGS = Path(__file__).parents[2] / "trainer_scripts" / "configs"
