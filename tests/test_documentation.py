@@ -52,16 +52,16 @@ def test_commands_run(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def command_lines(block: str) -> list[list[str]]:
-    """Words of each command of a shell block; variables that it sets are put in, others are x."""
+    """Words of each command of a shell block; variables that it sets are put in, others are 1."""
     assignment = re.compile(r'^(\w+)="([^"]*)"$', re.MULTILINE)
     values = {name: " ".join(value.split()) for name, value in assignment.findall(block)}
-    block = re.sub(r"\$(\w+)", lambda match: values.get(match[1], "x"), assignment.sub("", block))
+    block = re.sub(r"\$(\w+)", lambda match: values.get(match[1], "1"), assignment.sub("", block))
     return [shlex.split(line, comments=True) for line in block.replace("\\\n", " ").splitlines()]
 
 
 def test_commands_are_split_like_the_shell_does():
     block = "common=\"--x 1\n  --z\"\npython a$n.py $common \\\n  --y 'a b'  # why\n"
-    assert command_lines(block) == [[], ["python", "ax.py", "--x", "1", "--z", "--y", "a b"]]
+    assert command_lines(block) == [[], ["python", "a1.py", "--x", "1", "--z", "--y", "a b"]]
 
 
 @pytest.mark.parametrize("block", blocks("bash"))

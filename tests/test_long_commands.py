@@ -17,7 +17,7 @@ from tests.test_documentation import PAGES, ROOT, load_script
 
 SKIPPED = re.compile(r"^pip install|^HYPOTHESIS_PROFILE|^printf|^cat ")  # installs, the tests themselves, made files
 ALWAYS = """max_steps 2, early_steps 0 1, every 1, steps 2, classifier_steps 2, trials 1, candidates 4, seeds 2,
-    tokens_per_batch 100, save_steps 1, eval_steps 1, warmup_steps 1, test_size 4"""
+    tokens_per_batch 100, save_steps 1, eval_steps 1, warmup_steps 1, test_size 4, sizes 4 8"""
 WHERE_GIVEN = "vocab_size 60, limit 2, pairs 2, relevance-sentences 2, anneal_steps 1, penalty_warmup_steps 1"
 MODELS = {"europarl/de-en": "de-en", "europarl/en-de": "en-de", "runs/l0/pruned": "en-de"}  # if no command makes them
 TREE = ["1 the the DET _ _ 2 det _ _", "2 dog dog NOUN _ _ 3 nsubj _ _", "3 sees see VERB _ _ 0 root _ _", ""]
@@ -29,12 +29,15 @@ def options(text: str) -> dict[str, str]:
 
 def miniature(command: str) -> str:
     """The command with small numbers at its end, where they replace those before."""
-    script = re.search(r"trainer_scripts/\w+\.py", command)
+    script = re.search(r"(trainer_scripts/\w+\.py)(?: (\w+))?", command)
     small = {name: value for name, value in options(WHERE_GIVEN).items() if f"--{name} " in command}
     if "alignment-table" in command:
         small |= {"limit": "2", "sigma": "0 0.15"}
     if script:
-        known = load_script(ROOT / script[0]).make_parser()._option_string_actions
+        parser = load_script(ROOT / script[1]).make_parser()
+        if parser._subparsers:
+            parser = parser._subparsers._group_actions[0].choices[script[2]]
+        known = parser._option_string_actions
         small |= {name: value for name, value in options(ALWAYS).items() if f"--{name}" in known}
     head, mark, comment = command.partition(" #")
     if importlib.util.find_spec("eflomal") is None:
@@ -45,6 +48,8 @@ def miniature(command: str) -> str:
 def test_numbers_get_small():
     assert miniature("hf-nmt-interp x --limit 200 # why") == "hf-nmt-interp x --limit 200 --limit 2 # why"
     assert "--max_steps 9 --max_steps 2 " in miniature("python trainer_scripts/train_mrt.py --max_steps 9")
+    stages = miniature("python trainer_scripts/study_contributions.py stages --vocab_size 6000")
+    assert stages.endswith("stages --vocab_size 6000 --vocab_size 60 --every 1 --steps 2")
 
 
 def long_commands(page: Path) -> str:

@@ -45,7 +45,7 @@ GO_ON += " --save_steps 25 --save_total_limit 1"
 # a new one is trained quickly
 NEW = "--learning_rate 1.2e-3 --adam_beta2 0.98 --label_smoothing_factor 0.1 --optim adamw_torch_fused"
 AMOUNT = f"{NEW} --tokens_per_batch 2400 --warmup_steps 150 --save_steps 100 --save_total_limit 2"
-STAGES = f"{NEW} --tokens_per_batch 2000 --warmup_steps 200 --lr_scheduler_type linear --vocab_size 6000"
+STAGES = f"{NEW} --tokens_per_batch 2000 --warmup_steps 200 --lr_scheduler_type linear"
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -70,6 +70,7 @@ def make_parser() -> argparse.ArgumentParser:
     objectives.add_argument("--candidates", type=int, default=50, help="Of minimum risk training.")
     objectives.add_argument("--alpha", type=float, default=0.005, help="Its sharpness.")
     amount.add_argument("--sizes", type=int, nargs="+", default=[10_000, 40_000], help="Training pairs.")
+    stages.add_argument("--vocab_size", type=int, default=6000, help="SentencePiece pieces, both languages.")
     stages.add_argument("--every", type=int, default=25, help="Steps between two checkpoints.")
     return parser
 
@@ -110,7 +111,7 @@ def study_stages(args: argparse.Namespace) -> None:
     """Checkpoints of one training (section 7)."""
     from hf_nmt_interp.training.checkpoints import list_checkpoints
 
-    train(args, "stages", [*STAGES.split(), "--save_steps", args.every])
+    train(args, "stages", [*STAGES.split(), "--vocab_size", args.vocab_size, "--save_steps", args.every])
     report(args, {path.name: str(path) for path in list_checkpoints(args.output_dir / "stages")})
 
 
