@@ -44,7 +44,7 @@ def train(name, words):
 
 
 def whole_and_killed(log, seed, run, whole, killed, times):
-    """Run to the end; then begin another run again and again, each time killed at a random moment, and end it."""
+    """Run to the end; then begin another run again and again, killed at random moments, until it ends by itself."""
     started = time.monotonic()
     process = begin(log, run, *whole)
     process.join()
@@ -53,14 +53,16 @@ def whole_and_killed(log, seed, run, whole, killed, times):
     moments, kills = random.Random(seed), 0
     for _ in range(times):
         process = begin(log, run, *killed)
-        process.join(moments.uniform(0.1, 0.9) * seconds)
+        process.join(moments.uniform(0.05, 0.5) * seconds)
         process.kill()
         process.join()
-        kills += process.exitcode == -9
+        if process.exitcode != -9:
+            break
+        kills += 1
     process = begin(log, run, *killed)
     process.join()
     assert process.exitcode == 0, log.read_text()
-    assert kills >= times // 2
+    assert kills >= 2
 
 
 def final_weights(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
