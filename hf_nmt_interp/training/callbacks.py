@@ -53,7 +53,7 @@ class ContributionCallback(TrainerCallback):
         sources: sentences to choose the evaluation set from.
         targets: their translations.
         steps: every so many steps, or just these; 0 is before the first.
-        limit: most sentences of the set; a few dozen are cheap enough to leave it on.
+        limit: most sentences of the set; the cost of a measurement grows with them.
         log: takes the figures, e.g. `trainer.log`; None adds them to the trainer's log history.
         study: more arguments of `contribution_study`: prefixes (reference and random by default), lengths, method.
     """
@@ -65,7 +65,7 @@ class ContributionCallback(TrainerCallback):
         targets: Sequence[str],
         steps: int | Collection[int] = 500,
         *,
-        limit: int = 32,
+        limit: int = 16,
         log: Callable[[dict[str, float]], None] | None = None,
         **study: Any,
     ) -> None:
