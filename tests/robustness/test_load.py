@@ -129,7 +129,7 @@ def test_fifty_thousand_lines_in_flat_memory(model_folder, tmp_path, verb, capsy
         sizes.append(process.memory_info().rss / 2**20)
         time.sleep(0.5)
     assert process.returncode == 0
-    begun = sizes[len(sizes) // 5 :]  # the model is loaded, the first windows are done
+    begun = [size for size in sizes[len(sizes) // 5 :] if size]  # after the first windows; a process at its end has 0
     with capsys.disabled():
         seconds = time.monotonic() - started
         print(f"\n{verb}: {LINES:,} lines in {seconds:.0f} s, {min(begun):.0f} to {max(begun):.0f} MB")
