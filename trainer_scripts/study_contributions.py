@@ -144,13 +144,24 @@ def results_of(folder: Path) -> Row:
 
 def train(args: argparse.Namespace, name: str, words: Iterable[Any], script: str = "train_translation") -> None:
     """A training by its own script, unless it has ended before."""
-    if results_of(args.output_dir / name).get("train_steps", 0) >= args.steps:
-        return
+    from hf_nmt_interp.training.run import command
+
     before, sys.argv = sys.argv, [str(Path(__file__).with_name(f"{script}.py")), *words_for(args, name, words)]
     try:
-        import_module(script).main()
+        found = results_of(args.output_dir / name)
+        if found.get("train_steps", 0) < args.steps:
+            import_module(script).main()
+        elif options_of(found["command"]) != options_of(command()):
+            raise InputError(
+                f"--output_dir: {args.output_dir / name} was trained by {found['command']!r}; name another"
+            )
     finally:
         sys.argv = before
+
+
+def options_of(line: str) -> str:
+    """A command line without the program, wherever that was."""
+    return line.partition(" --")[2]
 
 
 def score(args: argparse.Namespace) -> None:
@@ -158,12 +169,13 @@ def score(args: argparse.Namespace) -> None:
     from hf_nmt_interp.training.run import Run, load_checkpoint
     from hf_nmt_interp.training.translation import TranslationTrainer
 
-    if results_of(args.output_dir / "box").get("model") != args.model:
+    asked = {"model": args.model, "test": list(map(str, args.test))}
+    if {name: results_of(args.output_dir / "box").get(name) for name in asked} != asked:
         model_args, data, config = parse(words_for(args, "box", ["--train", *args.test]))
         model, tokenizer = load_checkpoint(args.model, data)
         run = Run(TranslationTrainer, model, tokenizer, data, config, model_args.max_length, args.model)
         (args.output_dir / "box").mkdir(parents=True, exist_ok=True)
-        run.write({"model": args.model} | run.test())
+        run.write(asked | run.test())
 
 
 def report(args: argparse.Namespace, names: dict[str, str]) -> None:
@@ -187,6 +199,8 @@ def report(args: argparse.Namespace, names: dict[str, str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     plot_contributions(study, path)
     results = {name: results_of(args.output_dir / name) for name in names}
+    if results.get("box", {}).get("model") != names.get("box"):
+        results["box"] = {}  # of another study, with another model
     if args.study == "stages":
         plot_training(study, path.with_name("stages-training.svg"))
         results[last] = results_of(args.output_dir / "stages")

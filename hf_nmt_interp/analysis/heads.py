@@ -57,6 +57,8 @@ class HeadReport:
 
     def most_relevant(self, keep: int, kind: str = "encoder") -> list[list[int]]:
         """For each layer the `keep` heads of highest relevance, in ascending order, as `set_kept_heads` takes them."""
+        if not any(row["kind"] == kind for row in self.rows):
+            raise InputError(f"kind: the report has no heads of the {kind}")
         relevance = self.scores("relevance", kind)  # [layers, heads]
         if np.isnan(relevance).all():
             raise InputError("relevance: the report has none; make it with relevance_sentences above 0")
@@ -86,11 +88,10 @@ class HeadReport:
         """Read what `save` wrote as JSON."""
         try:
             found = json.loads(Path(path).read_text(encoding="utf-8"))
-            return cls(found["rows"], found.get("about", {}))
-        except (ValueError, TypeError, KeyError) as error:
-            raise InputError(
-                f"path: {str(path)!r} is no report of heads in JSON; the verb heads writes one"
-            ) from error
+            return cls(list(found["rows"]), found.get("about", {}))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            reason = f"is no report of heads in JSON ({type(error).__name__}); the verb heads writes one"
+            raise InputError(f"path: {str(path)!r} {reason}") from error
 
 
 def head_report(

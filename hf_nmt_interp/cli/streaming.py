@@ -111,10 +111,22 @@ class BadLines:
         is_file = output is not None and (os.path.isfile(output) or not os.path.exists(output))
         self.path = Path(f"{output}.bad") if is_file else None
         if self.path and self.path.exists():
-            with self.path.open(encoding="utf-8", newline="\n") as file:
-                kept = [line for line in file if line.endswith("\n") and json.loads(line)["line"] <= done]
-            self.path.unlink()
-            self._append(kept)
+            kept = self._kept(done) if done else []
+            part = Path(f"{self.path}.part")
+            part.write_text("".join(kept), encoding="utf-8", newline="\n")
+            part.replace(self.path)
+            if not kept:
+                self.path.unlink()
+
+    def _kept(self, done: int) -> list[str]:
+        """Rows of lines that are done; a last one that was cut off is not."""
+        assert self.path
+        with self.path.open(encoding="utf-8", newline="\n") as file:
+            lines = [line for line in file if line.endswith("\n")]
+        try:
+            return [line for line in lines if json.loads(line)["line"] <= done]
+        except (ValueError, TypeError, KeyError) as error:
+            raise InputError(f"--resume: {self.path} has other than refused lines; move it away") from error
 
     def add(self, row: dict[str, Any]) -> None:
         """Append a row."""

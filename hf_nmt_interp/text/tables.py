@@ -20,8 +20,7 @@ def csv_text(rows: Iterable[Mapping[str, Any]], fields: Sequence[str] | None = N
     """
     rows = list(rows)
     file = io.StringIO()
-    names = fields or list(rows[0] if rows else ())
-    writer = csv.DictWriter(file, names, lineterminator="\n", extrasaction="raise" if fields is None else "ignore")
+    writer = csv.DictWriter(file, fields or list(rows[0] if rows else ()), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(rows if fields is None else ({name: row[name] for name in fields} for row in rows))
     return file.getvalue()

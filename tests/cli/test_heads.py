@@ -119,7 +119,11 @@ def test_prune_refuses_what_it_cannot_do(run, gated_folder, model_folder, tmp_pa
     ran = run(
         "prune", "--model", model_folder, "--output", tmp_path / "new", "--keep", 2, "--heads", tmp_path / "no.json"
     )
-    assert "is no report of heads in JSON; the verb heads writes one" in ran.err
+    assert "is no report of heads in JSON (TypeError); the verb heads writes one" in ran.err
+    ran = run(
+        "prune", "--model", model_folder, "--output", tmp_path / "new", "--keep", 2, "--heads", tmp_path / "nowhere"
+    )
+    assert "is no report of heads in JSON (FileNotFoundError)" in ran.err
     ran = run("prune", "--model", model_folder, "--output", tmp_path / "new", "--keep", 2)
     assert "--heads and --keep: the report and the number of heads go together" in ran.err
     assert not (tmp_path / "new").exists()

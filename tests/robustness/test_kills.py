@@ -57,6 +57,7 @@ def whole_and_killed(log, seed, run, whole, killed, times):
         process.kill()
         process.join()
         if process.exitcode != -9:
+            assert process.exitcode == 0, log.read_text()
             break
         kills += 1
     process = begin(log, run, *killed)

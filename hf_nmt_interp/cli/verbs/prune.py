@@ -66,6 +66,7 @@ def _keep_most_relevant(args: argparse.Namespace) -> Any:
     kept = HeadReport.load(args.heads).most_relevant(args.keep)
     with quiet():
         gated = load_gated(args.model, "encoder")
+    kept += [[]] * (len(gated.attentions()["encoder"]) - len(kept))  # layers without heads are not in the report
     try:
         gated.set_kept_heads({"encoder": kept})
     except ValueError as error:
