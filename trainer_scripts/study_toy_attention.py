@@ -4,8 +4,12 @@ Examples:
     # copying permutations of 40 words, and of 40 of 60 words (figure 3 left)
     python trainer_scripts/study_toy_attention.py copying --output_dir runs/toy
 
-    # all studies
-    python trainer_scripts/study_toy_attention.py copying mixture permuted heads locality frozen --output_dir runs/toy
+    # all others but heads
+    python trainer_scripts/study_toy_attention.py copying mixture permuted locality frozen --output_dir runs/toy
+
+    # heads: other settings find no bad ones
+    python trainer_scripts/study_toy_attention.py heads --output_dir runs/heads --steps 140 --candidates 24 --trials 1 \
+        --model_seed 7
 
 Studies:
     copying    permutations of the same 40 words against 40 of 60 words
