@@ -8,8 +8,8 @@ Examples:
     python trainer_scripts/study_toy_attention.py copying mixture permuted locality frozen --output_dir runs/toy
 
     # heads: other settings find no bad ones
-    python trainer_scripts/study_toy_attention.py heads --output_dir runs/heads --steps 140 --candidates 24 --trials 1 \
-        --model_seed 7
+    python trainer_scripts/study_toy_attention.py heads --output_dir runs/heads --steps 140 \
+        --candidates 24 --trials 1 --model_seed 7
 
 Studies:
     copying    permutations of the same 40 words against 40 of 60 words
