@@ -69,7 +69,8 @@ def long_commands(page: Path) -> str:
 def make_files(folder: Path, script: str) -> None:
     """All texts, gold links, trees, data sets and models that the commands read but do not make."""
     pairs = made_up_pairs(16)
-    for name in set(re.findall(r"[\w./$-]+\.(?:en|de|gold|conllu)\b", script)):
+    usual = {f"{name}.{language}" for name in ("train", "test") for language in ("en", "de")}  # also as train.$1
+    for name in usual | set(re.findall(r"[\w./$-]+\.(?:en|de|gold|conllu)\b", script)):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         side = {".en": 0, ".de": 1}.get(path.suffix)
