@@ -52,7 +52,8 @@ def here(tmp_path, monkeypatch, gated_folder, calibrated_folder):
     model = {"heads_by_layer": {"encoder": [1, 1], "decoder": [2, 2], "cross": [2, 2]}, "parameters": 9}
     files["runs/l0/results.json"] = json.dumps({"penalty": 0.1, "before": model, "pruned": model})
     files["runs/l0/gates.csv"] = "step,kind,layer,head,log_alpha,open\n0,encoder,0,0,3.0,0.97\n"
-    files["heads.json"] = json.dumps({"rows": []})
+    heads = [{"kind": "encoder", "layer": n // 2, "head": n % 2, "relevance": 0.5, "roles": []} for n in range(4)]
+    files["heads.json"] = json.dumps({"rows": heads})
     files |= {"gold.txt": "0-0 1p1\n0-0\n", "gold1.txt": "1-1 2p2\n1-1\n", "links.txt": "0-0\n0-0 1-1\n"}
     for verb, folder, row in (
         ("align", "links", {"links": [[0, 0]]}),

@@ -7,7 +7,7 @@ folder loads with `from_pretrained`, and with every verb's --model.
 
 Examples:
   hf-nmt-interp prune --model runs/l0/gated --output runs/l0/small
-  hf-nmt-interp prune --model demo:en-de --heads heads.json --keep 4 --output small
+  hf-nmt-interp prune --model demo:en-de --heads heads.json --keep 2 --output small
 """
 
 import argparse
