@@ -88,9 +88,9 @@ class RiskProgress(ProgressCallback):
 class MRTTrainer(TranslationTrainer):
     """`TranslationTrainer` that minimises R = sum over candidates of P~(y|x) Delta(y, reference).
 
-    Each source is encoded once. Candidates are drawn from its states; drawing gives their log P, hence P~ and the
-    weights alpha P~ (Delta - R) of the gradient; one forward and backward pass over the unique candidates, in chunks
-    of `candidate_tokens`, then gives the exact gradient of R.
+    Each source is encoded once (with word dropout on the target, twice). Candidates are drawn from its states; drawing
+    gives their log P, hence P~ and the weights alpha P~ (Delta - R) of the gradient; one forward and backward pass
+    over the unique candidates, in chunks of `candidate_tokens`, then gives the exact gradient of R.
 
     Dropout is off in all of this: candidates are drawn from the very distribution whose risk is differentiated. Word
     dropout on the source is read by all; on the target it is for the cross entropy of the reference only. The

@@ -13,17 +13,11 @@ from hf_nmt_interp.training.batching import pad_batch
 from hf_nmt_interp.training.calibration import CalibrationConfig, CalibrationTrainer
 from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SIZES = {"d_model": 256, "encoder_layers": 4, "decoder_layers": 4, "encoder_ffn_dim": 512, "decoder_ffn_dim": 512}
 HEADS = {"encoder_attention_heads": 8, "decoder_attention_heads": 8, "vocab_size": 8000}
 IDS = {"pad_token_id": 7999, "decoder_start_token_id": 7999, "eos_token_id": 0, "forced_eos_token_id": None}
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def compare(plain, calibrated, turns):

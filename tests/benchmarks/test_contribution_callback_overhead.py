@@ -4,7 +4,6 @@ import time
 from functools import partial
 
 import pytest
-import torch
 
 import hf_nmt_interp as hni
 from hf_nmt_interp.training.batching import pad_batch
@@ -12,16 +11,10 @@ from hf_nmt_interp.training.callbacks import ContributionCallback
 from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
 from tests.made_up_corpus import made_up_pairs
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 DENSE = (0, 10, 20, 50, 100, 200, 500, 1000)  # what the documentation shows, for a training of 1,000 steps
 STEPS, MEASURED = 4, (0, 2, 4)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Timed(ContributionCallback):

@@ -15,7 +15,7 @@ from transformers import MarianConfig, MarianMTModel
 
 from hf_nmt_interp.attribution import LRP
 
-pytestmark = pytest.mark.benchmark
+pytestmark = [pytest.mark.benchmark, pytest.mark.usefixtures("one_thread")]
 
 
 def base_model() -> MarianMTModel:
@@ -47,14 +47,6 @@ def fastest(run, repeats: int = 3, clock=time.process_time) -> float:
         run()
         seconds.append(clock() - start)
     return min(seconds)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_all_steps_at_once_against_once_per_step():

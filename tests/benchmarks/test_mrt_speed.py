@@ -12,15 +12,9 @@ from hf_nmt_interp.training.candidates import pad_targets
 from hf_nmt_interp.training.mrt import MRTConfig, MRTTrainer
 from tests.benchmarks.test_lrp_speed import base_model
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SOURCES, CANDIDATES, TOKENS = 4, 50, 24
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Speller:

@@ -9,6 +9,8 @@ from transformers import MarianConfig, MarianMTModel
 
 from hf_nmt_interp.models.gated import GatedMarianConfig, GatedMarianMTModel
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 BASE = {
     "vocab_size": 8000,
     "d_model": 512,
@@ -23,14 +25,6 @@ BASE = {
     "eos_token_id": 0,
     "forced_eos_token_id": None,
 }
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def fastest(run, repeats):

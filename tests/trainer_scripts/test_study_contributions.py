@@ -84,6 +84,8 @@ def test_objectives_go_on_where_they_were_stopped(run, tmp_path, monkeypatch):
     (out / "mrt" / "results.json").unlink()  # as if it had been stopped after its last checkpoint
     assert run("objectives", *words)[:3] == table[:3]
     assert done == ["mle", "dropout", "mrt", "mrt"]
+    with pytest.raises(InputError, match=r"mrt was trained by .*--candidates 3.*; name another"):
+        run("objectives", *words, "--candidates", 4)
 
 
 def test_amount_of_data(run, tmp_path, monkeypatch):
