@@ -65,6 +65,7 @@ _HOME = {
     "explain_generation": "attribution.api",
     "flip_influence": "analysis.flips",
     "head_report": "analysis.heads",
+    "joint_links": "analysis.alignment",
     "lexical_probe": "analysis.probe",
     "load_calibrated": "training.calibration",
     "load_demo": "models.demo",

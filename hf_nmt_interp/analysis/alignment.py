@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from hf_nmt_interp.analysis.contributions import entropy
-from hf_nmt_interp.attribution.api import Text, check_tokenizer, explain, make_method, translate_ids
+from hf_nmt_interp.analysis.symmetrization import flip, symmetrize
+from hf_nmt_interp.attribution.api import Text, check_tokenizer, explain, make_method, method_settings, translate_ids
 from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.translation import Translation
@@ -129,8 +130,54 @@ def joint_scores(forward: np.ndarray, backward: np.ndarray) -> np.ndarray:
     >>> joint_scores(np.array([[3.0, 1.0], [1.0, 1.0]]), np.array([[1.0, 0.0], [1.0, 3.0]])).tolist()
     [[0.75, 0.0625], [-inf, 0.375]]
     """
-    product = normalise(forward) * normalise(backward).T
-    return np.where(product > 0, product, -np.inf)
+    return _possible(normalise(forward) * normalise(backward).T)
+
+
+def joint_links(
+    forward: np.ndarray,
+    backward: np.ndarray,
+    heuristic: str = "grow-diag-final",
+    extraction: str = "argmax",
+    threshold: float = 0.2,
+    least: float = 0.0,
+) -> Links:
+    """Links of both directions' `joint_scores`, symmetrised; doubtful ones are left out.
+
+    Args:
+        forward: as of `joint_scores`.
+        backward: likewise.
+        heuristic: see `symmetrize`.
+        extraction: see `extract_links`.
+        threshold: likewise.
+        least: what a link must have of the scores of its two words: the geometric mean of its share of the target
+            word's and its share of the source word's.
+
+    >>> forward, backward = np.array([[8.0, 1.0], [1.0, 1.0]]), np.array([[4.0, 1.0], [1.0, 1.0]])
+    >>> [sorted(joint_links(forward, backward, least=p)) for p in (0, 0.8)]
+    [[(0, 0), (1, 1)], [(0, 0)]]
+    """
+    if not 0 <= least <= 1:
+        raise InputError(f"least: {least} must be from 0 to 1")
+    scores = joint_scores(forward, backward)
+    one, other = (extract_links(direction, extraction, threshold) for direction in (scores, scores.T))
+    share = np.sqrt(normalise(scores) * normalise(scores.T).T)
+    return {(i, j) for i, j in symmetrize(one, flip(other), heuristic) if share[j, i] >= least}
+
+
+def combined_scores(scores: Sequence[np.ndarray]) -> np.ndarray:
+    """Scores [target words, source words] of several methods in one: the geometric mean of their p(i | t).
+
+    >>> combined_scores([np.array([[3.0, 1.0, 0.0]]), np.array([[1.0, 3.0, 4.0]])]).round(3).tolist()
+    [[0.306, 0.306, -inf]]
+    """
+    if len(scores) == 1:
+        return scores[0]
+    return _possible(np.prod([normalise(matrix) for matrix in scores], 0) ** (1 / len(scores)))
+
+
+def _possible(scores: np.ndarray) -> np.ndarray:
+    """-inf instead of 0: such a link is never taken."""
+    return np.where(scores > 0, scores, -np.inf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +210,16 @@ def make_aligner(model: Any, method: str, **settings: Any) -> AttributionMethod:
     return make_method(model, method, **own | settings)
 
 
+def make_aligners(model: Any, method: str, **settings: Any) -> list[AttributionMethod]:
+    """`make_aligner` of each method in names joined by `+`; a setting goes to those of them that have it."""
+    names = method.split("+")
+    known = {name: method_settings(name) for name in names}
+    if len(names) > 1 and (unknown := set(settings).difference(*known.values())):
+        raise InputError(f"{min(unknown)}: none of the methods {', '.join(names)} has such a setting")
+    chosen = [{k: v for k, v in settings.items() if len(names) == 1 or k in known[name]} for name in names]
+    return [make_aligner(model, name, **own) for name, own in zip(names, chosen, strict=True)]
+
+
 def align_words(
     model: Any,
     tokenizer: Any,
@@ -180,7 +237,7 @@ def align_words(
 
     A pair with a side without words is not shown to the model and has no links; the translation of nothing is nothing.
     """
-    explainer = make_aligner(model, method, **settings)
+    explainers = make_aligners(model, method, **settings)
     check_tokenizer(model, tokenizer)
     extract_links(np.zeros((0, 0)), extraction, threshold)  # wrong settings are refused before the work
     sources = as_sentences("sources", sources)
@@ -201,12 +258,12 @@ def align_words(
         encoded_targets = [encode_target(tokenizer, targets[n], punctuation) for n in full]
         pairs = [Translation(s.ids, t.ids) for s, t in zip(encoded, encoded_targets, strict=True)]
         target_sides = [e.token_words for e in encoded_targets]
-    results = explain(explainer, pairs, [e.token_words for e in encoded], target_sides, batch_size)
+    source_sides = [e.token_words for e in encoded]
+    results = [explain(explainer, pairs, source_sides, target_sides, batch_size) for explainer in explainers]
 
     found = [_unaligned(source, target or "") for source, target in texts]
-    for n, result in zip(full, results, strict=True):
-        sides = result.source_side, result.target_side
-        scores = word_scores(result.source, *sides)
+    for n, *sides, each in zip(full, source_sides, target_sides, zip(*results, strict=True), strict=True):
+        scores = combined_scores([word_scores(result.source, *sides) for result in each])
         words = sides[0].words, sides[1].words
         found[n] = WordAlignment(*words, texts[n][1] or "", scores, extract_links(scores, extraction, threshold))
     return found
@@ -232,9 +289,10 @@ def align(
         sources: one sentence, or a list of sentences; each a string, whose words stand between whitespace, or a list
             of words, which are kept as they are (the segmentation of gold links).
         targets: its translation or a list of them, likewise; None lets the model translate.
-        method: name of an attribution method; `lrp` explains the logit of the label here.
+        method: name of an attribution method; `lrp` explains the logit of the label here. Several joined by `+`, e.g.
+            `attention+saliency`, align by the geometric mean of their p(i | t).
         settings: `batch_size`; `extraction` and `threshold`, see `extract_links`; `punctuation`, see `encode_source`;
-            `generate`, arguments of `generate()`; all others are settings of the method.
+            `generate`, arguments of `generate()`; all others are settings of the methods that have them.
 
     Returns:
         A set of links (source word, target word) for one sentence, a list of sets for a list.

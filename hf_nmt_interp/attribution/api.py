@@ -23,15 +23,21 @@ Track = Callable[[list[list[int]]], Iterable[list[int]]]  # what batches of rows
 
 def make_method(model: PreTrainedModel, method: str, **settings) -> AttributionMethod:
     """The attribution method of that name for a model."""
-    if method not in METHODS:
-        raise InputError(f"method: {method!r} is not one of {', '.join(METHODS)}")
-    known = dict(inspect.signature(METHODS[method]).parameters)
-    known.pop("model")
+    known = method_settings(method)
     for name, value in settings.items():
         if name not in known:
             raise InputError(f"{name}: method {method!r} has no such setting; it has {', '.join(known)}")
         _check_type(name, value, known[name].annotation)
     return METHODS[method](model, **settings)
+
+
+def method_settings(method: str, argument: str = "method") -> dict[str, inspect.Parameter]:
+    """Settings of the method of that name, from its signature; `argument` is where it was given, for messages."""
+    if method not in METHODS:
+        raise InputError(f"{argument}: {method!r} is not one of {', '.join(METHODS)}")
+    known = dict(inspect.signature(METHODS[method]).parameters)
+    known.pop("model")
+    return known
 
 
 def _check_type(name: str, value: Any, annotation: Any) -> None:

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from hf_nmt_interp.analysis.alignment import (
+    combined_scores,
     dispersion,
     extract_links,
-    joint_scores,
+    joint_links,
     make_aligner,
     normalise,
     word_scores,
@@ -53,7 +54,12 @@ CHOSEN = {  # row -> heads, shifted of `agreeing_attention`
     "shifted attention": (False, True),
     "best shifted attention": (True, True),
 }
-ROWS = (*FIXED, *CHOSEN)
+COMBINED = {  # row -> rows whose scores are combined
+    "shifted + Li grad": ("best shifted attention", "Li grad"),
+    "shifted + Li grad + SmoothGrad": ("best shifted attention", "Li grad", "SmoothGrad"),
+}
+ROWS = (*FIXED, *CHOSEN, *COMBINED)
+LEAST = 0.25  # of the joint links that are not doubtful
 DIRECTIONS = ("forward", "backward")
 
 
@@ -103,23 +109,28 @@ class AlignmentTable:
     def rows(self) -> list[str]:
         """Rows that both translators can have: only calibrated ones have masks, LSTMs no LRP."""
         models = [model for model, _ in self.translators.values()]
-        return [name for name in ROWS if name in CHOSEN or all(METHODS[FIXED[name][0]].fits(m) for m in models)]
+        misfits = {row for row, (name, _) in FIXED.items() if not all(METHODS[name].fits(model) for model in models)}
+        return [name for name in ROWS if misfits.isdisjoint((name, *COMBINED.get(name, ())))]
 
     def force(self, names: Sequence[str] | None = None) -> Iterator[Row]:
         """Rows of both directions and of all symmetrisations for each method.
 
-        `joint` ones take the links of both directions from the product of their soft scores.
+        `joint` ones take the links of both directions from the product of their soft scores, the last of them without
+        those that have less than `LEAST` of their words' scores.
         """
         asked = {direction: self._force(direction) for direction in DIRECTIONS}
         for name in names or self.rows():
-            scores = [self._scores("force", d, asked[d], *self._method(name, d)) for d in DIRECTIONS]
+            scores = [self._scores("force", name, d, asked[d]) for d in DIRECTIONS]
             for direction, matrices in zip(DIRECTIONS, scores, strict=True):
                 links = [_turned(extract_links(matrix), direction) for matrix in matrices]
                 yield _row("force", name, direction, links, self.gold, matrices)
-            forward, backward = scores
-            yield from _symmetrised(name, "", forward, backward, self.gold)
-            joint = [joint_scores(f, b) for f, b in zip(forward, backward, strict=True)]
-            yield from _symmetrised(name, "joint ", joint, [scores.T for scores in joint], self.gold)
+            pairs = list(zip(*scores, strict=True))
+            for h in HEURISTICS:
+                links = [symmetrize(extract_links(f), flip(extract_links(b)), h) for f, b in pairs]
+                yield _row("force", name, h, links, self.gold)
+            for h, least in [*((h, 0.0) for h in HEURISTICS), ("grow-diag", LEAST)]:
+                links = [joint_links(*pair, h, least=least) for pair in pairs]
+                yield _row("force", name, f"joint {h}" + f" {least}" * (least > 0), links, self.gold)
 
     def eflomal(self, training: Training, others: Sequence[Pair] = ()) -> Iterator[Row]:
         """Rows of eflomal, which is trained on the gold text, other text and the training text at once."""
@@ -140,7 +151,7 @@ class AlignmentTable:
             for direction, part in parts.items():
                 one, other = ([_turned(links, direction) for links in side[part]] for side in found)
                 reference = symmetrize(one, other, "intersection"), symmetrize(one, other, "union")
-                matrices = self._scores("free", direction, asked[direction], *self._method(name, direction))
+                matrices = self._scores("free", name, direction, asked[direction])
                 yield _row("free", name, direction, [extract_links(m) for m in matrices], reference, matrices)
 
     def noise(self, sigmas: Sequence[float]) -> Iterator[Row]:
@@ -149,7 +160,7 @@ class AlignmentTable:
         for sigma in sigmas:
             method, settings = FIXED["SmoothGrad" if sigma else "grad"]
             changed = settings | ({"sigma": sigma} if sigma not in (0, 0.15) else {})
-            matrices = self._scores("force", "forward", asked, method, changed)
+            matrices = self._kept_scores("force", "forward", asked, method, changed)
             links = [extract_links(matrix) for matrix in matrices]
             yield _row("noise", f"sigma {sigma:g}", "forward", links, self.gold, matrices)
 
@@ -188,7 +199,15 @@ class AlignmentTable:
         targets = [words_of(tokenizer, pair.target_ids, is_target=True) for pair in pairs]
         return Questions(pairs, [e.token_words for e in encoded], targets)
 
-    def _scores(self, part: str, direction: str, asked: Questions, method: str, settings: dict[str, Any]) -> Matrices:
+    def _scores(self, part: str, name: str, direction: str, asked: Questions) -> Matrices:
+        if name in COMBINED:
+            parts = [self._scores(part, row, direction, asked) for row in COMBINED[name]]
+            return [combined_scores(matrices) for matrices in zip(*parts, strict=True)]
+        return self._kept_scores(part, direction, asked, *self._method(name, direction))
+
+    def _kept_scores(
+        self, part: str, direction: str, asked: Questions, method: str, settings: dict[str, Any]
+    ) -> Matrices:
         explainer = make_aligner(self.translators[direction][0], method, **settings)
         what = "-".join([method, *(f"{key}={value}" for key, value in settings.items())])
         path = self.folder / f"{part}-{direction}-{what}-{self._weights[direction]}.jsonl"
@@ -251,12 +270,6 @@ def _sides(pairs: Sequence[Pair]) -> tuple[list[list[str]], list[list[str]]]:
 
 def _turned(links: Links, direction: str) -> Links:
     return links if direction == "forward" else flip(links)
-
-
-def _symmetrised(name: str, prefix: str, forward: Matrices, backward: Matrices, gold: Gold) -> Iterator[Row]:
-    links = [extract_links(scores) for scores in forward], [flip(extract_links(scores)) for scores in backward]
-    for heuristic in HEURISTICS:
-        yield _row("force", name, prefix + heuristic, symmetrize(*links, heuristic), gold)
 
 
 def _row(table: str, name: str, alignment: str, links: list[Links], gold: Gold, scores: Matrices | None = None) -> Row:

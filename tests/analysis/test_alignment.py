@@ -6,12 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hf_nmt_interp as hni
-from hf_nmt_interp.analysis.alignment import extract_links, normalise, word_scores
+from hf_nmt_interp.analysis.alignment import combined_scores, extract_links, joint_links, normalise, word_scores
 from hf_nmt_interp.analysis.symmetrization import HEURISTICS, flip
 from hf_nmt_interp.attribution import AttentionWeights
 from hf_nmt_interp.attribution.api import attribute
 from hf_nmt_interp.metrics.best_attention import AttentionChoice, attention_error_rates
 from hf_nmt_interp.text.tokens import TokenWords
+from tests.reference.joint import combined, sure_links
 from tests.reference.symmetrization import grow_diag_final
 from tests.tiny_models import tiny_model
 from tests.tiny_tokenizers import ENGLISH, GERMAN
@@ -220,3 +221,50 @@ class TestBestAttention:
             hni.best_attention(model, tokenizer, ENGLISH[:1], GERMAN[:1], [])
         with pytest.raises(hni.InputError, match="development set"):
             hni.best_attention(model, tokenizer, [], [], [])
+
+
+class TestJoint:
+    """Several methods, and two directions, in one alignment."""
+
+    @pytest.mark.parametrize("least", [0.0, 0.3, 0.6])
+    def test_links_are_those_of_the_definition(self, least):
+        draw = np.random.default_rng(0)
+        found = []
+        for size in ((3, 4), (6, 5), (1, 7)):
+            forward, backward = draw.normal(size=(2, *size)), draw.normal(size=(2, *size[::-1]))
+            sides = [combined_scores(list(scores)) for scores in (forward, backward)]
+            for scores, methods in zip(sides, (forward, backward), strict=True):
+                np.testing.assert_allclose(np.maximum(scores, 0), combined(methods.tolist()))
+            expected = sure_links(*([[max(0.0, x) for x in row] for row in s.tolist()] for s in sides), least)
+            assert joint_links(*sides, "intersection", least=least) == expected
+            found.append(expected)
+        assert any(found)
+
+    def test_more_is_asked_of_links_that_were_grown_too(self):
+        forward, backward = np.array([[5.0, 4.0, 1.0]]), np.array([[1.0], [1.0], [1.0]])
+        grown = [joint_links(forward, backward, "union", least=p) for p in (0, 0.6, 0.7, 0.8)]
+        assert grown == [{(0, 0), (1, 0), (2, 0)}, {(0, 0), (1, 0)}, {(0, 0)}, set()]
+
+    def test_one_method_keeps_its_scores(self):
+        scores = np.array([[-3.0, -2.0]])
+        assert combined_scores([scores]) is scores
+
+    def test_methods_joined_by_plus(self, model, tokenizer):
+        pairs, settings = (ENGLISH[:3], GERMAN[:3]), {"layer": 0, "aggregate": "li2016"}
+        alone = [
+            hni.align_words(model, tokenizer, *pairs, method="attention", layer=0),
+            hni.align_words(model, tokenizer, *pairs, method="saliency", aggregate="li2016"),
+        ]
+        both = hni.align_words(model, tokenizer, *pairs, method="attention+saliency", **settings)
+        for one, other, found in zip(*alone, both, strict=True):
+            np.testing.assert_allclose(found.scores, np.sqrt(one.soft * other.soft), rtol=1e-5)
+            assert found.links == extract_links(found.scores)
+
+    def test_bad_names_and_settings(self, model, tokenizer):
+        pairs = [ENGLISH[0]], [GERMAN[0]]
+        with pytest.raises(hni.InputError, match="method: 'oracle' is not one of lrp, "):
+            hni.align(model, tokenizer, *pairs, method="attention+oracle")
+        with pytest.raises(hni.InputError, match="alpha: none of the methods attention, saliency has such a setting"):
+            hni.align(model, tokenizer, *pairs, method="attention+saliency", alpha=1.0)
+        with pytest.raises(hni.InputError, match=r"least: 1\.5 must be from 0 to 1"):
+            joint_links(np.eye(2), np.eye(2), least=1.5)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import hf_nmt_interp as hni
-from hf_nmt_interp.analysis.alignment import align_words, extract_links, joint_scores
+from hf_nmt_interp.analysis.alignment import align_words, extract_links, joint_links, joint_scores
 from hf_nmt_interp.analysis.symmetrization import HEURISTICS, flip
 from hf_nmt_interp.metrics import alignment_table
 from hf_nmt_interp.metrics.alignment_table import CHOSEN, ROWS, AlignmentTable
@@ -23,6 +23,12 @@ PAIRS = [
     ("a b c d", "e f"),
 ]
 WORDS = [source.split() for source, _ in PAIRS], [target.split() for _, target in PAIRS]
+ROWS_AND_METHODS = [
+    ("grad", "saliency", {}),
+    ("LRP", "lrp", {}),
+    ("best shifted attention", "attention", {"layer": 1, "head": 0, "shifted": True}),
+    ("shifted + Li grad", "attention+saliency", {"layer": 1, "head": 0, "shifted": True, "aggregate": "li2016"}),
+]
 GOLD = [{(j, j) for j in range(4)}] * 3, [{(j, j + 1) for j in range(4)}] * 3
 
 
@@ -47,16 +53,19 @@ def rates(rows):
     return {(row["method"], row["alignment"]): {k: row[k] for k in ("aer", "precision", "recall")} for row in rows}
 
 
-@pytest.mark.parametrize(("name", "method", "settings"), [("grad", "saliency", {}), ("LRP", "lrp", {})])
+@pytest.mark.parametrize(("name", "method", "settings"), ROWS_AND_METHODS)
 def test_force_rows_are_those_of_align(table, translators, name, method, settings) -> None:
+    table._choices = {"best shifted attention": dict.fromkeys(("forward", "backward"), ROWS_AND_METHODS[2][2])}
     rows = list(table.force([name]))
     forward = align_words(*translators[0], *WORDS, method, **settings)
     backward = align_words(*translators[1], *WORDS[::-1], method, **settings)
     links = [a.links for a in forward], [flip(b.links) for b in backward]
     expected = {"forward": links[0], "backward": links[1]} | {h: hni.symmetrize(*links, h) for h in HEURISTICS}
-    joint = [joint_scores(a.scores, b.scores) for a, b in zip(forward, backward, strict=True)]
+    scores = [(a.scores, b.scores) for a, b in zip(forward, backward, strict=True)]
+    joint = [joint_scores(*pair) for pair in scores]
     both = [extract_links(x) for x in joint], [flip(extract_links(x.T)) for x in joint]
     expected |= {f"joint {h}": hni.symmetrize(*both, h) for h in HEURISTICS}
+    expected["joint grow-diag 0.25"] = [joint_links(*pair, "grow-diag", least=0.25) for pair in scores]
     assert rates(rows) == {(name, key): hni.alignment_error_rate(found, *GOLD) for key, found in expected.items()}
     assert rows[0]["entropy"] == pytest.approx(hni.dispersion(a.soft for a in forward), abs=1e-4)
     assert (rows[0]["pairs"], rows[2]["entropy"]) == (3, None)
@@ -90,7 +99,7 @@ def test_all_rows_and_the_choice_of_attention(table, translators) -> None:
 
 def test_a_run_that_was_cut_off_goes_on(translators, tmp_path, monkeypatch) -> None:
     first = AlignmentTable(*translators, PAIRS[:2], (GOLD[0][:2], GOLD[1][:2]), tmp_path, batch_size=1)
-    assert len(list(first.force(["attention"]))) == 12
+    assert len(list(first.force(["attention"]))) == 13
     (file,) = tmp_path.glob("force-forward-*")
     file.write_text(file.read_text().splitlines(True)[0] + "[[[1, 2")  # killed while it wrote the second line
     said: list[str] = []

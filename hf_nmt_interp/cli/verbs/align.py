@@ -12,6 +12,7 @@ Examples:
   hf-nmt-interp align --method attention --set layer=0 --translations hypotheses.de train.en
   hf-nmt-interp align --method attention --format json train.en train.de
   hf-nmt-interp align --method attention --extraction mutual train.en train.de
+  hf-nmt-interp align --method attention+saliency --reverse-model demo:de-en --joint --least 0.25 train.en train.de
   hf-nmt-interp align --method attention train.en train.de --shards runs/aligned
 """
 
@@ -44,7 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "target", metavar="TARGET", nargs="?", help="file of their translations (default: the model's)"
     )
     group = parser.add_argument_group("alignment")
-    group.add_argument("--method", default="saliency", metavar="NAME", help="as for attribute (default: %(default)s)")
+    group.add_argument(
+        "--method",
+        default="saliency",
+        metavar="NAME",
+        help="as for attribute, or several joined by + (default: %(default)s)",
+    )
     group.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the method; may be repeated"
     )
@@ -60,6 +66,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--joint",
         action="store_true",
         help="multiply the soft scores of both directions before links are taken and symmetrised",
+    )
+    group.add_argument(
+        "--least",
+        type=float,
+        metavar="P",
+        help="with --joint: leave out links that have less of their words' scores, e.g. 0.25",
     )
     add_model(parser)
     add_decoding(parser, batch_size=32)
@@ -78,6 +90,8 @@ def run(args: argparse.Namespace) -> None:
     for flag in ("symmetrize", "joint"):
         if getattr(args, flag) and not args.reverse_model:
             raise InputError(f"--{flag}: needs the other direction; give --reverse-model")
+    if args.least is not None and not args.joint:
+        raise InputError("--least: is for the scores of both directions; give --joint")
     if args.shards:
         refuse(args, "output", "format", "translations")
         run_corpus(args, (args.source, args.target), lambda: _Job(args))
@@ -133,13 +147,16 @@ class _Aligner:
     """Aligns lines by one translator, or by two and symmetrises."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        from hf_nmt_interp.analysis.alignment import align_words
+        import numpy as np
+
+        from hf_nmt_interp.analysis.alignment import align_words, joint_links
         from hf_nmt_interp.analysis.symmetrization import symmetrize
         from hf_nmt_interp.cli.loading import load
         from hf_nmt_interp.text.tokens import encode_target
 
-        self.heuristic, self.joint = args.symmetrize or "grow-diag-final", args.joint
+        self.heuristic, self.joint, self.least = args.symmetrize or "grow-diag-final", args.joint, args.least or 0.0
         symmetrize(set(), set(), self.heuristic)  # a wrong name is refused before the work
+        joint_links(np.zeros((0, 0)), np.zeros((0, 0)), least=self.least)
         self.settings: dict[str, Any] = parse_settings(args.method, args.set) | {
             "method": args.method,
             "extraction": args.extraction,
@@ -161,7 +178,7 @@ class _Aligner:
 
     def pairs(self, lines: list[tuple[str, ...]]) -> "list[WordAlignment]":
         """Alignments of lines; raises if one is refused."""
-        from hf_nmt_interp.analysis.alignment import align_words, extract_links, joint_scores
+        from hf_nmt_interp.analysis.alignment import align_words, joint_links
         from hf_nmt_interp.analysis.symmetrization import flip, symmetrize
 
         if not lines:
@@ -173,15 +190,14 @@ class _Aligner:
             return found
         sides = [a.target_words for a in found], [a.source_words for a in found]
         other = align_words(*self.backward, *sides, **self.settings)
-        links = [(a.links, b.links) for a, b in zip(found, other, strict=True)]
-        if self.joint:
-            how = self.settings["extraction"], self.settings["threshold"]
-            joint = [joint_scores(a.scores, b.scores) for a, b in zip(found, other, strict=True)]
-            links = [(extract_links(scores, *how), extract_links(scores.T, *how)) for scores in joint]
-        return [
-            replace(a, links=symmetrize(forward, flip(backward), self.heuristic))
-            for a, (forward, backward) in zip(found, links, strict=True)
-        ]
+        how = self.settings["extraction"], self.settings["threshold"], self.least
+
+        def links(a: "WordAlignment", b: "WordAlignment") -> Any:
+            if self.joint:
+                return joint_links(a.scores, b.scores, self.heuristic, *how)
+            return symmetrize(a.links, flip(b.links), self.heuristic)
+
+        return [replace(a, links=links(a, b)) for a, b in zip(found, other, strict=True)]
 
 
 class _Job(Job):

@@ -23,7 +23,6 @@ Examples:
 """
 
 import argparse
-import inspect
 import json
 import sys
 from collections.abc import Iterator
@@ -216,20 +215,10 @@ def parse_method(text: str) -> Method:
     return name, parse_settings(name, settings.split(",") if settings else [], "--method")
 
 
-def method_settings(method: str) -> dict[str, inspect.Parameter]:
-    """Settings of a method, from its signature."""
-    from hf_nmt_interp.attribution import METHODS
-
-    if method not in METHODS:
-        raise InputError(f"--method: {method!r} is not one of {', '.join(METHODS)}")
-    parameters = dict(inspect.signature(METHODS[method]).parameters)
-    parameters.pop("model")
-    return parameters
-
-
 def list_methods() -> None:
     """Print every method, its first line and its settings with their defaults."""
     from hf_nmt_interp.attribution import METHODS
+    from hf_nmt_interp.attribution.api import method_settings
 
     for name, method in METHODS.items():
         print(f"{name}: {(method.__doc__ or '').splitlines()[0]}")
@@ -241,14 +230,18 @@ def parse_settings(method: str, given: list[str], argument: str = "--set") -> di
     """Settings from `name=value`, values as in JSON, checked against the method's signature.
 
     Args:
-        method: whose settings they are.
+        method: whose settings they are; of several, joined by `+`, any may have them.
         given: the texts.
         argument: where they were given, for messages.
 
     >>> parse_settings("attention", ["layer=2", "head=null"])
     {'layer': 2, 'head': None}
     """
-    known, settings = method_settings(method), {}
+    from hf_nmt_interp.attribution.api import method_settings
+
+    known, settings = {}, {}
+    for name in method.split("+"):
+        known |= method_settings(name, "--method")
     for text in given:
         name, equals, value = text.partition("=")
         if not equals:
