@@ -124,12 +124,12 @@ class AlignmentTable:
             for direction, matrices in zip(DIRECTIONS, scores, strict=True):
                 links = [_turned(extract_links(matrix), direction) for matrix in matrices]
                 yield _row("force", name, direction, links, self.gold, matrices)
-            pairs = list(zip(*scores, strict=True))
+            pairs = list(zip(scores[0], scores[1], strict=True))
             for h in HEURISTICS:
                 links = [symmetrize(extract_links(f), flip(extract_links(b)), h) for f, b in pairs]
                 yield _row("force", name, h, links, self.gold)
             for h, least in [*((h, 0.0) for h in HEURISTICS), ("grow-diag", LEAST)]:
-                links = [joint_links(*pair, h, least=least) for pair in pairs]
+                links = [joint_links(f, b, h, least=least) for f, b in pairs]
                 yield _row("force", name, f"joint {h}" + f" {least}" * (least > 0), links, self.gold)
 
     def eflomal(self, training: Training, others: Sequence[Pair] = ()) -> Iterator[Row]:

@@ -239,9 +239,8 @@ def parse_settings(method: str, given: list[str], argument: str = "--set") -> di
     """
     from hf_nmt_interp.attribution.api import method_settings
 
-    known, settings = {}, {}
-    for name in method.split("+"):
-        known |= method_settings(name, "--method")
+    known = {k: v for name in method.split("+") for k, v in method_settings(name, "--method").items()}
+    settings = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals:
