@@ -193,7 +193,7 @@ def head_facts(
         rows: list[Row] = []
         for attention, layer, view in views:
             facts = {
-                name: values for score in scores for name, values in score.facts(view).items() if view.weights.size
+                name: values for score in scores if view.weights.size for name, values in score.facts(view).items()
             }
             for i, head in enumerate(attention.heads):
                 row: Row = {"kind": attention.kind, "layer": layer, "head": head}

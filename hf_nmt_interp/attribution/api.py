@@ -12,13 +12,14 @@ from transformers import PreTrainedModel
 from hf_nmt_interp.attribution import METHODS
 from hf_nmt_interp.attribution.base import AttributionMethod, Scores, check_ids, evaluating
 from hf_nmt_interp.attribution.result import AttributionResult
-from hf_nmt_interp.decoding.generation import record_generation
+from hf_nmt_interp.decoding.generation import plain_generate, record_generation, translations_of
 from hf_nmt_interp.decoding.translation import Translation, collate
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.tokens import TokenWords, as_sentences, encode_source, encode_target, words_of
 
 Text = str | Sequence[str]  # a sentence, or its words
 Track = Callable[[list[list[int]]], Iterable[list[int]]]  # what batches of rows pass through, e.g. a progress bar
+LONGEST = 4096  # tokens of a sentence, where the model has no limit of its own
 
 
 def make_method(model: PreTrainedModel, method: str, **settings) -> AttributionMethod:
@@ -63,9 +64,22 @@ def check_tokenizer(model: Any, tokenizer: Any) -> None:
 
 
 def _check_rows(name: str, rows: Sequence[Sequence[int]], stack: Any) -> None:
-    """Before any work: the ids of every sentence are the model's, and fit in its positions."""
+    """Before any work: the ids of every sentence are the model's, and there is room for them."""
     for i, ids in enumerate(rows):
+        if wrong := too_long(len(ids), stack):
+            raise InputError(f"{name}[{i}]: {wrong}; cut them")
         check_ids(f"{name}[{i}]", torch.tensor(ids, dtype=torch.long), stack)
+
+
+def too_long(size: int, stack: Any) -> str:
+    """What is wrong with a sentence of more tokens than an encoder or decoder has positions; else nothing.
+
+    T5 and LSTMs have none: they get `LONGEST`, as memory grows with the square of the length.
+    """
+    limit = getattr(stack.config, "max_position_embeddings", None)
+    if limit is not None and size > limit:
+        return f"{size} tokens are more than the model's {limit} positions"
+    return f"{size} tokens are more than the {LONGEST} that are taken" if size > LONGEST else ""
 
 
 @overload
@@ -150,15 +164,17 @@ def translate_ids(model: Any, sources: list[list[int]], batch_size: int, **gener
         raise InputError("num_return_sequences: one translation a source here; use explain_generation for more")
     _check_rows("sources", sources, model.get_encoder())
     found: list[Translation | None] = [None] * len(sources)
+    plain = plain_generate(model)
     for rows in batches_of([len(ids) for ids in sources], batch_size):
         batch = collate([Translation(sources[i], [0]) for i in rows], model.config.pad_token_id, model.device)
-        with evaluating(model), record_generation(model) as translations:
-            try:
-                model.generate(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], **generate)
-            except IndexError as error:  # the sources have been checked
-                raise InputError(
-                    "generate: a translation grew longer than the model's positions; give a smaller max_new_tokens"
-                ) from error
+        del batch["labels"]
+        try:
+            with evaluating(model):
+                translations = translations_of(plain, model, **batch, **generate)
+        except IndexError as error:  # the sources have been checked
+            raise InputError(
+                "generate: a translation grew longer than the model's positions; give a smaller max_new_tokens"
+            ) from error
         for i, translation in zip(rows, translations, strict=True):
             found[i] = translation
     return [translation for translation in found if translation is not None]

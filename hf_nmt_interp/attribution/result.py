@@ -110,17 +110,15 @@ class AttributionResult:
         try:
             with safe_open(path, "np") as file:
                 metadata, arrays = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except SafetensorError as error:
+            if metadata.get("format") != _FORMAT:
+                raise ValueError("it is of another format")
+            is_newer = int(metadata["version"]) > _VERSION
+            found = None if is_newer else cls(**_read(metadata["result"], arrays))
+        except (SafetensorError, OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             raise InputError(f"path: {path} is not a saved AttributionResult ({error})") from error
-        if metadata.get("format") != _FORMAT:
-            raise InputError(f"path: {path} is not a saved AttributionResult")
-        if int(metadata["version"]) > _VERSION:
+        if found is None:
             raise InputError(f"path: {path} has version {metadata['version']}; update hf_nmt_interp to read it")
-        rest = json.loads(metadata["result"])
-        ids = rest.pop("translation", None)
-        rest["translation"] = None if ids is None else Translation(**ids)
-        sides: dict[str, Any] = {side: TokenWords(**rest.pop(side)) for side in ("source_side", "target_side")}
-        return cls(**sides, **arrays, **rest)
+        return found
 
     def to_html(self) -> str:
         """A self-contained HTML page."""
@@ -141,6 +139,24 @@ class AttributionResult:
         gap = "" if self.conservation_gap is None else f", conservation gap {self.conservation_gap:.1e}"
         T, S = self.source.shape
         return f"AttributionResult({pair}, {self.method}, {S} x {T} {self.level}s, source share {share:.2f}{gap})"
+
+
+def _read(text: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Fields of what `save` wrote; raises a ValueError, TypeError or KeyError for anything else."""
+    rest: dict[str, Any] = dict(json.loads(text))
+    if wrong := [name for name, array in arrays.items() if array.dtype.kind != "f"]:
+        raise ValueError(f"{wrong[0]} has other numbers than floats")
+    for name in ("source_side", "target_side"):
+        side = rest[name] = TokenWords(**rest[name])
+        if not len(side.tokens) == len(side.word_ids) == len(side.special):
+            raise ValueError(f"{name}: its lists are not of one length")
+        if not all(isinstance(text, str) for text in [*side.tokens, *side.words]):
+            raise ValueError(f"{name}: its tokens and words are not all text")
+        if not all(word is None or (type(word) is int and 0 <= word < len(side.words)) for word in side.word_ids):
+            raise ValueError(f"{name}: a token is of a word that is not there")
+    if (ids := rest.get("translation")) is not None:
+        rest["translation"] = Translation(**ids)
+    return rest | arrays
 
 
 def _merge(side: TokenWords) -> tuple[np.ndarray, TokenWords]:

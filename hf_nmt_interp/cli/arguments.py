@@ -1,7 +1,6 @@
 """Arguments that several verbs share, and what is read from them."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -122,15 +121,24 @@ def read_sentences(args: argparse.Namespace) -> list[str]:
     return found[: args.limit]
 
 
+def read_targets(args: argparse.Namespace) -> list[str] | None:
+    """Given translations, from `--target` or `--target-file`; None if there are none."""
+    from hf_nmt_interp.text.tokens import check_text
+
+    if args.target_file is not None:
+        return read_file(args.target_file)[: args.limit]
+    for number, target in enumerate(args.target or [], 1):
+        check_text(f"--target {number}", target)
+    return args.target
+
+
 def read_file(path: str) -> list[str]:
     """Lines of a UTF-8 file, `-` for stdin."""
-    from hf_nmt_interp.text.corpus import read_lines
+    from hf_nmt_interp.cli.streaming import read_together
 
-    if path != "-":
-        return [line.rstrip("\r") for line in read_lines(path)]
-    if hasattr(sys.stdin, "reconfigure"):
-        sys.stdin.reconfigure(encoding="utf-8")
-    try:
-        return [line.rstrip("\r\n") for line in sys.stdin]
-    except UnicodeDecodeError as error:
-        raise InputError(f"stdin: byte 0x{error.object[error.start]:02x} is not UTF-8; convert the input") from error
+    found = []
+    for line in read_together([path]):
+        if isinstance(line, InputError):
+            raise line
+        found.append(line[0].rstrip("\r"))
+    return found

@@ -29,12 +29,12 @@ class Translator(Job):
 
     def checked(self, lines: list[Texts]) -> tuple[list[str], list[str] | None]:
         """Sides of lines that the model has room for."""
-        from hf_nmt_interp.cli.loading import too_long
+        from hf_nmt_interp.cli.loading import source_too_long
 
         sources, targets = sides(lines)
         for source in sources:
-            if wrong := too_long(self.model, self.tokenizer, source):
-                raise InputError(wrong)
+            if wrong := source_too_long(self.model, self.tokenizer, source):
+                raise InputError(f"{wrong}; split it")
         return sources, targets
 
 

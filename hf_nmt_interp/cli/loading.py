@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import repeat
 from pathlib import Path
 from pickle import UnpicklingError  # what torch raises for weights that are more than numbers
 from typing import Any
@@ -36,10 +37,12 @@ def load(
         return _to(model.eval(), device), tokenizer
 
 
-def load_for(args: argparse.Namespace, sentences: Sequence[str], name: str | None = None) -> tuple[Any, Any]:
-    """The translator of the arguments (or of that name) and its tokenizer, checked to have room for the sentences."""
+def load_for(
+    args: argparse.Namespace, sentences: Sequence[str], name: str | None = None, targets: Sequence[str] | None = None
+) -> tuple[Any, Any]:
+    """The translator of the arguments (or of that name) and its tokenizer, checked to have room for both sides."""
     model, tokenizer = load(name or args.model, args.device, args.source_lang, args.target_lang)
-    check_lengths(model, tokenizer, sentences)
+    check_lengths(model, tokenizer, sentences, targets)
     return model, tokenizer
 
 
@@ -50,18 +53,24 @@ def box() -> list[str]:
     return sorted(path.parent.name for path in Path(str(demo.__file__)).parent.glob("*/config.json"))
 
 
-def check_lengths(model: Any, tokenizer: Any, sentences: Sequence[str]) -> None:
-    """Raise if a sentence has more tokens than the model has positions."""
-    for number, sentence in enumerate(sentences, 1):
-        if wrong := too_long(model, tokenizer, sentence):
-            raise InputError(f"sentence {number}: {wrong}")
+def check_lengths(model: Any, tokenizer: Any, sentences: Sequence[str], targets: Sequence[str] | None = None) -> None:
+    """Raise if a sentence or its target has more tokens than the model has positions."""
+    for number, (sentence, target) in enumerate(zip(sentences, targets or repeat(None), strict=False), 1):
+        if wrong := source_too_long(model, tokenizer, sentence):
+            raise InputError(f"sentence {number}: {wrong}; split it")
+        if target is not None and (wrong := _too_long(model.get_decoder(), tokenizer, text_target=target)):
+            raise InputError(f"sentence {number}: the target's {wrong}; split it")
 
 
-def too_long(model: Any, tokenizer: Any, sentence: str) -> str:
+def source_too_long(model: Any, tokenizer: Any, sentence: str) -> str:
     """What is wrong with a sentence that has more tokens than the model has positions; else nothing."""
-    limit = getattr(model.config, "max_position_embeddings", None)
-    size = 0 if limit is None else len(tokenizer(sentence)["input_ids"])
-    return f"{size} tokens are more than the model's {limit} positions; split it" if limit and size > limit else ""
+    return _too_long(model.get_encoder(), tokenizer, text=sentence)
+
+
+def _too_long(stack: Any, tokenizer: Any, **text: str) -> str:
+    from hf_nmt_interp.attribution.api import too_long
+
+    return too_long(len(tokenizer(**text)["input_ids"]), stack)
 
 
 def _from_box(name: str) -> tuple[Any, Any]:
@@ -81,6 +90,7 @@ def _from_pretrained(name: str) -> tuple[Any, Any]:
         raise InputError(f"--model: {name!r} has no config.json; give a folder written by save_pretrained")
     if not path.exists() and (name.count("/") > 1 or name.startswith((".", "/", "~"))):
         raise InputError(f"--model: there is no folder {name!r}")
+    from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -90,13 +100,16 @@ def _from_pretrained(name: str) -> tuple[Any, Any]:
     place = str(path) if path.exists() else name
     _check_json(path)
     options: dict[str, Any] = {"output_loading_info": True, "ignore_mismatched_sizes": True, "dtype": "float32"}
+    wrong = OSError, ValueError, RuntimeError, ImportError, UnpicklingError, SafetensorError, StrictDataclassError
     try:
         with quiet():
             model, info = AutoModelForSeq2SeqLM.from_pretrained(place, trust_remote_code=False, **options)
-    except (OSError, ValueError, RuntimeError, UnpicklingError, SafetensorError) as error:
+    except wrong as error:
         raise InputError(f"--model: {name!r} cannot be loaded: {_reason(error, path.exists())}") from error
     try:
         tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+    except ImportError as error:  # it needs a library that is not installed
+        raise InputError(f"--model: {name!r}: its tokenizer cannot be loaded: {_reason(error, True)}") from error
     except (OSError, ValueError, TypeError, RuntimeError) as error:  # TypeError: Marian's, where files are missing
         raise InputError(f"--model: {name!r} has no tokenizer that loads; save it beside the weights") from error
     _check_weights(name, model, info)

@@ -32,6 +32,7 @@ VERBS = (
     "pruning-table",
     "env",
 )  # modules of `cli.verbs`
+_NOT_WRITTEN = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM
 
 
 class Parser(argparse.ArgumentParser):
@@ -81,9 +82,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python flushes again on its way out
         return 128 + signal.SIGPIPE
     except OSError as error:
-        if args.traceback or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO):
+        if args.traceback or error.errno not in _NOT_WRITTEN:
             raise
-        print(f"hf-nmt-interp {args.verb}: error: cannot write: {error.strerror}", file=sys.stderr)
+        where = error.filename or "cannot write"
+        print(f"hf-nmt-interp {args.verb}: error: {where}: {error.strerror}", file=sys.stderr)
         try:
             sys.stdout.flush()
         except OSError:

@@ -20,7 +20,8 @@ C = TypeVar("C", bound=Sized)
 
 
 # arguments that name what is written, and whether it is a folder
-_WRITTEN = {"output": False, "translations": False, "figure": False, "figures": True, "folder": True}
+_WRITTEN = {"output": False, "translations": False, "figure": False, "figures": True, "folder": True, "shards": True}
+_DRAWN = ".svg", ".pdf", ".png"
 
 
 def check_outputs(args: argparse.Namespace) -> None:
@@ -30,16 +31,20 @@ def check_outputs(args: argparse.Namespace) -> None:
             continue
         place = Path(os.path.realpath(path))
         folder = place if is_folder else place.parent
+        is_device = place.exists() and not place.is_file() and not is_folder
         while is_folder and not folder.exists():
             folder = folder.parent
         problems = {
             errno.EISDIR: place.is_dir() and not is_folder,
             errno.ENOENT: not folder.exists(),
             errno.ENOTDIR: not folder.is_dir(),
-            errno.EACCES: not (os.access(folder, os.W_OK) or place.exists()),
+            errno.EACCES: not (is_device or os.access(folder, os.W_OK | os.X_OK)),
         }
         if found := next((number for number, is_so in problems.items() if is_so), None):
-            raise InputError(f"--{name}: {path}: {os.strerror(found)}")
+            shown = "FOLDER" if name == "folder" else f"--{name}"
+            raise InputError(f"{shown}: {path}: {os.strerror(found)}")
+        if name == "figure" and Path(path).suffix not in _DRAWN:
+            raise InputError(f"--figure: {path}: its name must end in {', '.join(_DRAWN[:-1])} or {_DRAWN[-1]}")
 
 
 @contextmanager

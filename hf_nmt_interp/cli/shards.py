@@ -113,7 +113,7 @@ class ShardFolder:
     @cached_property
     def about(self) -> Row:
         """What was run."""
-        return self._read("run.json", "is not a folder that --shards wrote")
+        return self._read("run.json", "is not a folder that --shards wrote", "verb", "shard_format")
 
     def begin(self, about: Row) -> None:
         """Note what is run, or check that a run that goes on is the same."""
@@ -159,8 +159,7 @@ class ShardFolder:
 
     def complete(self) -> list[Path]:
         """All shards in order; raises if one is missing."""
-        self._read("run.json", "is not a folder that --shards wrote")
-        total = self._read("total.json", "is not complete: run the same command again, it goes on")
+        total = self._read("total.json", "is not complete: run the same command again, it goes on", "shards")
         paths = [self.path(number) for number in range(total["shards"])]
         if missing := [path.name for path in paths if not path.exists()]:
             raise InputError(
@@ -173,8 +172,12 @@ class ShardFolder:
         """How many lines were refused."""
         return sum(1 for path in sorted(self.folder.glob("bad/*.jsonl")) for _ in read_rows(path))
 
-    def _read(self, name: str, without: str) -> Row:
+    def _read(self, name: str, without: str, *fields: str) -> Row:
+        """What a file notes; it has these fields."""
         try:
-            return json.loads((self.folder / name).read_text(encoding="utf-8"))
+            found = json.loads((self.folder / name).read_text(encoding="utf-8"))
+            if not isinstance(found, dict) or not found.keys() >= set(fields):
+                raise ValueError(f"{name} has not the fields {', '.join(fields)}")
         except (OSError, ValueError) as error:
             raise InputError(f"{self.folder} {without}") from error
+        return found

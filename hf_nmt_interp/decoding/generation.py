@@ -1,5 +1,6 @@
 """What `generate()` was given and what it returned, caught while it runs."""
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -22,6 +23,9 @@ class Watcher(Protocol):
         """After: what was returned."""
 
 
+_RECORDED = "model: its generate() is being recorded already; leave the other context first"
+
+
 @contextmanager
 def record_generation(model: Any, watcher: Watcher | None = None) -> Iterator[list[Translation]]:
     """Context that collects one `Translation` per sequence returned by any `model.generate()` call inside.
@@ -30,9 +34,7 @@ def record_generation(model: Any, watcher: Watcher | None = None) -> Iterator[li
     the model afterwards.
     """
     translations: list[Translation] = []
-    if "generate" in vars(model):
-        raise InputError("model: its generate() is being recorded already; leave the other context first")
-    generate = model.generate
+    generate = plain_generate(model)
 
     def recorded(inputs: Tensor | None = None, generation_config: Any = None, *args, **kwargs) -> Any:
         call = {"input_ids": inputs} | kwargs if inputs is not None else kwargs
@@ -41,20 +43,45 @@ def record_generation(model: Any, watcher: Watcher | None = None) -> Iterator[li
             added = watcher.start(sources, lambda name: _setting(name, model, generation_config, call))
             kwargs["logits_processor"] = [*(kwargs.get("logits_processor") or []), *added]
         output = generate(inputs, generation_config, *args, **kwargs)
-        sequences = output if isinstance(output, Tensor) else output.sequences
-        each = len(sequences) // len(sources)  # num_return_sequences
-        for i, (start, *target) in enumerate(sequences.tolist()):
-            end = _end(target, model, generation_config, call)
-            translations.append(Translation(sources[i // each], target[:end], start))
+        found = _translations(output, sources, model, generation_config, call)
+        translations.extend(found)
         if watcher is not None:
-            watcher.end(translations[len(translations) - len(sequences) :])
+            watcher.end(found)
         return output
 
-    model.generate = recorded
+    if vars(model).setdefault("generate", recorded) is not recorded:  # in one step: another thread may be quicker
+        raise InputError(_RECORDED)
     try:
         yield translations
     finally:
         del model.generate
+
+
+def plain_generate(model: Any) -> Callable[..., Any]:
+    """`model.generate` itself: no context catches its calls, also none that is entered later. Raises inside one."""
+    generate = model.generate
+    if not inspect.ismethod(generate):  # as `recorded` is none
+        raise InputError(_RECORDED)
+    return generate
+
+
+def translations_of(generate: Callable[..., Any], model: Any, **call: Any) -> list[Translation]:
+    """One `Translation` per sequence of one call of `plain_generate(model)`; threads may share the model."""
+    config = call.get("generation_config")
+    sources = _sources(model, config, call)
+    return _translations(generate(**call), sources, model, config, call)
+
+
+def _translations(
+    output: Any, sources: list[list[int]], model: Any, config: Any, call: dict[str, Any]
+) -> list[Translation]:
+    """What `generate()` returned, as ids."""
+    sequences = output if isinstance(output, Tensor) else output.sequences
+    each = len(sequences) // len(sources)  # num_return_sequences
+    return [
+        Translation(sources[i // each], target[: _end(target, model, config, call)], start)
+        for i, (start, *target) in enumerate(sequences.tolist())
+    ]
 
 
 def _setting(name: str, model: Any, config: Any, call: dict[str, Any]) -> set[int]:

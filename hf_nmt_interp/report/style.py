@@ -68,6 +68,7 @@ def save(figure: Any, path: str | Path, numbers: str) -> None:
     """
     from matplotlib import rc_context
 
+    _take_literally(figure)
     path = Path(path)
     dated = {".svg": "Date", ".pdf": "CreationDate"}.get(path.suffix)
     try:
@@ -83,3 +84,13 @@ def legend_below(figure: Any, axis: Any, names: Sequence[str] | None = None) -> 
     lines, labels = axis.get_legend_handles_labels()
     if len(names or labels) > 1:
         figure.legend(lines, labels, loc="outside lower center", ncols=min(len(labels), 5), frameon=False, fontsize=8)
+
+
+def _take_literally(figure: Any) -> None:
+    """Let `$` and backslashes in words and names be characters; only the numbers of log scales are formulas."""
+    from matplotlib.text import Text
+
+    scaled = [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) if axis.get_scale() != "linear"]
+    numbers = {label for axis in scaled for label in axis.get_ticklabels(which="both")}
+    for text in figure.findobj(Text):
+        text.set_parse_math(text in numbers)

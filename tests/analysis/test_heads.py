@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hf_nmt_interp.analysis import heads as heads_module
-from hf_nmt_interp.analysis.heads import HeadReport, head_report
+from hf_nmt_interp.analysis.heads import HeadReport, head_facts, head_report
 from hf_nmt_interp.analysis.roles import Confidence, Positional, RareWords, Relation, Syntactic, View, roles_of
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.gated import GatedMarianConfig, GatedMarianMTModel
@@ -213,6 +213,13 @@ def test_pruned_model_keeps_its_heads_numbers(tokenizer_of):
     assert found.rows[0]["relevance"] == pytest.approx(1)
     json.loads(found.to_json())
     assert found.to_csv().splitlines()[0].startswith("kind,layer,head,relevance,confidence")
+
+
+def test_a_translation_without_words_has_no_facts(translator_of):
+    empty, full = head_facts(*translator_of("marian"), ["A dog.", "A dog."], ["", "Ein Hund."])
+    assert empty["steps"] == 1
+    assert [row["kind"] for row in empty["heads"] if "tokens" in row] == 4 * ["encoder"]
+    assert all("tokens" in row for row in full["heads"])
 
 
 def test_corpus_tells_what_is_rare(tokenizer_of, monkeypatch):

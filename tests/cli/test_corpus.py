@@ -166,12 +166,15 @@ def test_strict_stops_and_what_is_done_stays(work, tmp_path) -> None:
     assert [path.name for path in (tmp_path / "run/shards").iterdir()] == ["000000.jsonl"]
 
 
-def test_a_shorter_target_file_is_told(work, run, files, tmp_path) -> None:
+@pytest.mark.parametrize("verb", ["align", "attribute"])
+def test_a_shorter_target_file_is_told(work, run, files, tmp_path, verb) -> None:
     files[1].write_text("".join(f"{line}\n" for line in TARGETS[:15]), encoding="utf-8")
-    code, _, err = work("align")
+    code, _, err = work(verb)
     assert code == 2
-    assert f"{files[1]}, line 16: missing" in err
+    said = "line 16: missing; the files must have the same number of lines; the rows of the rest are empty"
+    assert err.splitlines()[-1].endswith(f"{files[1]}, {said}")
     assert run("merge", tmp_path / "run").out.count("\n") == 24
+    assert [row["line"] for row in rows_of(tmp_path / "run") if row.get("source")] == list(range(1, 16))
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -310,6 +313,12 @@ def test_merge_refuses(work, run, tmp_path) -> None:
     assert work("align").code == 0
     assert "'table' is not for align; it has pharaoh, json" in run("merge", tmp_path / "run", "--format", "table").err
     assert "these are of align" in run("merge", tmp_path / "run", "--source-tokens", 3).err
+    for name, text, reason in (
+        ("total", "{}", "is not complete"),
+        ("run", "[]", "is not a folder that --shards wrote"),
+    ):
+        (tmp_path / "run" / f"{name}.json").write_text(text)
+        assert reason in run("merge", tmp_path / "run").err
 
 
 @pytest.mark.parametrize(

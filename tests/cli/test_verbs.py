@@ -37,14 +37,15 @@ def test_sentences_from_arguments_file_and_stdin_are_the_same(translate, tmp_pat
     assert by_arguments.out.count("\n") == 2
     assert translate("--input", tmp_path / "in.txt") == by_arguments
     for dash in (["-"], ["--input", "-"]):
-        monkeypatch.setattr(sys, "stdin", io.StringIO(f"{ONE}\r\n{TWO}\r\n"))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{ONE}\r\n{TWO}\r\n".encode())))
         assert translate(*dash) == by_arguments
 
 
 def test_stdin_must_be_utf8(translate, monkeypatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"gr\xfc\xdfe\n"), encoding="latin-1"))
     code, _, err = translate("-")
-    assert (code, err) == (2, "hf-nmt-interp translate: error: stdin: byte 0xfc is not UTF-8; convert the input\n")
+    expected = "stdin, line 1: byte 3 (0xfc) is not UTF-8; convert the file first"
+    assert (code, err) == (2, f"hf-nmt-interp translate: error: {expected}\n")
 
 
 def test_input_errors(translate, tmp_path) -> None:

@@ -55,6 +55,21 @@ def test_the_same_figure_is_the_same_file(tmp_path, kind):
         save(figure, tmp_path / "curves.docx", "")
 
 
+def test_words_are_no_formulas(tmp_path):
+    words = r"$\frac$ $x$ a_b^c \alpha $"
+    plot_alignment([alignment(words, words, {(0, 0)})], tmp_path / "pairs.svg")
+    figure, axes = panels(1, 1)
+    axes[0, 0].plot([1, 1000], [3, 4], label=r"$\frac$")
+    axes[0, 0].plot([1, 1000], [4, 5], label="$x$")
+    axes[0, 0].set_xscale("log")
+    legend_below(figure, axes[0, 0])
+    save(figure, tmp_path / "curves.svg", "")
+    assert re.findall(r"<!-- (.*) -->", (tmp_path / "pairs.svg").read_text()) == 2 * words.split() + ["found"]
+    drawn = re.findall(r"<!-- (.*) -->", (tmp_path / "curves.svg").read_text())
+    assert drawn[-2:] == [r"$\frac$", "$x$"]
+    assert r"$\mathdefault{10^{2}}$" in drawn  # numbers of a log scale are
+
+
 def test_alignment_matrices(tmp_path):
     found = [alignment("a red car", "ein rotes Auto", {(0, 0), (1, 1), (2, 1)}), alignment("tea", "", set())]
     plot_alignment(found, tmp_path / "pairs.svg", sure=[{(0, 0), (2, 2)}, set()], possible=[{(1, 1), (2, 2)}, set()])

@@ -1,7 +1,10 @@
 """Files and folders that are broken, and places that cannot be written: one line, exit code 2, before the work."""
 
+import errno
+import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,8 +14,8 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-import hf_nmt_interp as hni
 from hf_nmt_interp.attribution.api import make_method
+from hf_nmt_interp.cli.shards import WRITERS
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.conllu import read_conllu
 from hf_nmt_interp.text.pharaoh import read_gold
@@ -80,6 +83,9 @@ BROKEN = [
     (configured(model_type="gpt2"), "cannot be loaded: it is no encoder-decoder"),
     (configured(model_type="calibrated_marian", fusion="magic"), "fusion='magic' is not one of"),
     (configured(d_model=32), "of [16] where its config.json needs [32], and 80 others like it"),
+    (configured(encoder_layers="six"), "cannot be loaded: Validation error for field 'encoder_layers'"),
+    (configured(quantization_config={"quant_method": "gptq", "bits": 4}), "cannot be loaded: "),
+    (configured(quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True}), "cannot be loaded: "),
     (configured(encoder_layers=5), "has no weights for model.encoder.layers.2.fc1.bias and 47 others"),
     (cut("source.spm"), "has no tokenizer that loads; save it beside the weights"),
     (cut("vocab.json"), "vocab.json is no JSON ("),
@@ -123,10 +129,18 @@ def test_half_precision_checkpoints(run, model_folder, tmp_path, capsys, dtype):
         make_method(model, "lrp")
 
 
-def test_no_network(run):  # noqa: F811
+def test_no_network(run, model_folder, tmp_path, monkeypatch):  # noqa: F811
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     code, _, err = run("align", "--model", "nobody/never-downloaded", __file__)
     assert code == 2
     assert "no connection to the Hub, and not downloaded before; give a local folder or demo:en-de" in err
+    command = "align", "--model", model_folder, "--shards", tmp_path / "run", "--dataset", "nobody/never-downloaded"
+    code, _, err = run(*command)
+    assert (code, err.strip().count("\n")) == (2, 0)
+    assert "dataset: nobody/never-downloaded (config None, split train) cannot be loaded: " in err
+    assert not (tmp_path / "run").exists()
 
 
 # ----------------------------------------------------------------------------------------------------------- files
@@ -150,6 +164,40 @@ def test_bad_files(run, model_folder, tmp_path, verb, kind):  # noqa: F811
     assert (code, out) == (2, "")
     assert message in err
     assert err.strip().count("\n") == 0
+
+
+@pytest.mark.parametrize("kind", BAD_FILES)
+def test_stdin_is_read_as_files_are(run, model_folder, monkeypatch, kind):  # noqa: F811
+    content, message = BAD_FILES[kind]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), encoding="latin-1"))
+    code, out, err = run("translate", "--model", model_folder, "-")
+    assert (code, out) == (2, "")
+    assert message in err
+    assert ("stdin, line" in err) == ("line" in message)
+
+
+@pytest.mark.parametrize("verb", ["attribute", "contributions", "heads"])
+def test_a_bad_target_is_found_before_the_work(run, model_folder, tmp_path, verb):  # noqa: F811
+    (tmp_path / "source").write_text("A dog.\n" * 8)
+    (tmp_path / "target").write_text("Ein Hund.\n" * 5 + "Hund " * 70 + "\n" + "Ein Hund.\n" * 2)
+    files = "--input", tmp_path / "source", "--target-file", tmp_path / "target"
+    code, out, err = run(verb, "--model", model_folder, "--batch-size", 1, *files)
+    assert (code, out) == (2, "")
+    assert re.search(r"error: sentence 6: the target's \d+ tokens are more than the model's 64 positions; split", err)
+    code, _, err = run("attribute", "--model", model_folder, "A dog.", "A cat.", "--target", "x", "--target", "\udcff")
+    assert (code, "--target 2: '\\udcff' has a lone surrogate at 0" in err) == (2, True)
+
+
+def test_positions_of_an_encoder_and_a_decoder(run, translator_of, tmp_path):  # noqa: F811
+    """They stand in the configurations of the two."""
+    model, tokenizer = translator_of("bert")
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    code, out, err = run("translate", "--model", tmp_path, "A dog.", "word " * 100)
+    assert (code, out) == (2, "")
+    assert re.search(r"error: sentence 2: \d+ tokens are more than the model's 64 positions; split it", err)
+    code, _, err = run("attribute", "--model", tmp_path, "A dog.", "--target", "word " * 100)
+    assert (code, "error: sentence 1: the target's " in err) == (2, True)
 
 
 def test_a_surrogate_among_the_arguments(run, model_folder):  # noqa: F811
@@ -215,6 +263,7 @@ def test_malformed_trees(tmp_path, text, message):
         ("heads", "--figure", "none/x.png", "--figure: {}: No such file or directory"),
         ("calibration", "--figures", "file/x", "--figures: {}: Not a directory"),
         ("contributions", "--figure", "file/x.png", "--figure: {}: Not a directory"),
+        ("contributions", "--figure", "x.docx", "--figure: {}: its name must end in .svg, .pdf or .png"),
     ],
 )
 def test_unwritable_places_are_refused_before_the_work(run, tmp_path, verb, flag, path, message):  # noqa: F811
@@ -222,6 +271,58 @@ def test_unwritable_places_are_refused_before_the_work(run, tmp_path, verb, flag
     code, out, err = run(verb, "--model", tmp_path / "never-loaded", flag, tmp_path / path, "A dog.")
     assert (code, out) == (2, "")
     assert message.format(tmp_path / path) in err
+
+
+@pytest.mark.parametrize(
+    ("verb", "flag", "path"),
+    [
+        ("calibration", "--figures", "locked"),
+        ("calibration", "--figures", "locked/new"),
+        ("translate", "--output", "locked/old"),
+        ("attribute", "--shards", "locked"),
+    ],
+)
+def test_folders_without_permission_are_refused_before_the_work(run, tmp_path, monkeypatch, verb, flag, path):  # noqa: F811
+    (tmp_path / "locked").mkdir()
+    (tmp_path / "locked" / "old").write_text("old")
+    monkeypatch.setattr(os, "access", lambda place, mode: Path(place) != tmp_path / "locked")  # root may do all
+    code, out, err = run(verb, "--model", tmp_path / "never-loaded", flag, tmp_path / path)
+    assert (code, out) == (2, "")
+    assert err == f"hf-nmt-interp {verb}: error: {flag}: {tmp_path / path}: Permission denied\n"
+
+
+def test_a_place_that_lost_its_permission(run, monkeypatch):  # noqa: F811
+    def fail(args):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "figures/jsd.svg")
+
+    monkeypatch.setattr("hf_nmt_interp.cli.verbs.env.run", fail)
+    assert run("env") == (2, "", "hf-nmt-interp env: error: figures/jsd.svg: Permission denied\n")
+    with pytest.raises(PermissionError):
+        run("env", "--traceback")
+
+
+def test_no_file_is_named_by_data(run, model_folder, tmp_path):  # noqa: F811
+    """Texts, fields and labels that look like paths: what is written stays where it was asked for."""
+    (tmp_path / "home").mkdir()
+    texts = ["../../evil", "/tmp/evil", "..", "a/../../b"]
+    rows = [{"../en": text, "id": "../evil", "file_name": "../evil"} for text in texts]
+    data = tmp_path / "data.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "in").write_text("".join(f"{text}\n" for text in texts))
+    home = tmp_path / "home"
+    for verb in ("attribute", "contributions", "heads", "align"):
+        place = "--shards", home / verb, "--dataset", data, "--fields", "../en", "--model", model_folder
+        assert run(verb, *place).code == 0
+        assert run("merge", home / verb, "--output", home / f"{verb}.out").code == 0
+    label = f"..evil={model_folder}"
+    assert run("attribute", "--model", label, "--input", tmp_path / "in", "--output", home / "page.html").code == 0
+    files = "--input", tmp_path / "in", "--target-file", tmp_path / "in"
+    study = "--compare", label, "--figure", home / "study.svg", "--output", home / "study.json"
+    assert run("contributions", *files, *study).code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data.jsonl", "home", "in"]
+    assert {path.name.partition(".")[0] for path in home.rglob("*") if path.is_file()} == {
+        "run", "total", "000000", "attribute", "contributions", "heads", "align", "page", "study",
+    }  # fmt: skip
 
 
 def test_pruning_into_a_file(run, gated_folder, tmp_path):  # noqa: F811
@@ -237,6 +338,48 @@ def test_full_disk(run, model_folder, verb):  # noqa: F811
     assert (code, err) == (2, f"hf-nmt-interp {verb}: error: cannot write: No space left on device\n")
 
 
+def no_space(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("shard_format", WRITERS)
+def test_full_disk_in_the_second_shard(run, model_folder, tmp_path, monkeypatch, shard_format):  # noqa: F811
+    (tmp_path / "in").write_text("".join(f"A dog {n}.\n" for n in range(9)))
+    command = ["attribute", "--model", model_folder, "--method", "attention", "--input", tmp_path / "in"]
+    command += ["--shard-size", 3, "--shard-format", shard_format, "--shards"]
+    assert run(*command, tmp_path / "whole").code == 0
+    writer = WRITERS[shard_format]
+    before = writer.write
+
+    def write(self, rows):
+        is_second = rows[0].get("line") == 4
+        before(self, rows[:2] if is_second else rows)
+        if is_second:
+            no_space()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(writer, "write", write)
+        code, _, err = run(*command, tmp_path / "run")
+    second = tmp_path / "run" / "shards" / f"000001.{shard_format}"
+    assert (code, err) == (2, f"hf-nmt-interp attribute: error: {second}: No space left on device\n")
+    assert [path.name for path in (tmp_path / "run" / "shards").iterdir()] == [f"000000.{shard_format}"]
+    assert run(*command, tmp_path / "run").code == 0
+    found, expected = ({p.name: p.read_bytes() for p in (tmp_path / f).rglob("0*")} for f in ("run", "whole"))
+    assert found == expected
+    assert len(found) == 3
+
+
+def test_full_disk_behind_output(run, model_folder, tmp_path, monkeypatch):  # noqa: F811
+    out = tmp_path / "out.jsonl"
+    command = "translate", "--model", model_folder, "--output", out, "A dog.", "A cat."
+    monkeypatch.setattr("hf_nmt_interp.cli.output.write_json", lambda rows, file: (file.write("{"), no_space()))
+    for before in ([], [out]):
+        assert run(*command) == (2, "", "hf-nmt-interp translate: error: cannot write: No space left on device\n")
+        assert list(tmp_path.iterdir()) == before
+        out.write_text("old")
+    assert out.read_text() == "old"
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_full_disk_behind_stdout(tmp_path):
     (tmp_path / "links").write_text("0-0\n")
@@ -245,17 +388,3 @@ def test_full_disk_behind_stdout(tmp_path):
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 2
     assert done.stderr == "hf-nmt-interp aer: error: cannot write: No space left on device\n"
-
-
-def test_results_that_cannot_be_read(translator_of, tmp_path):
-    path = tmp_path / "result"
-    model, tokenizer = translator_of("marian")
-    hni.attribute(model, tokenizer, "A dog.", "Ein Hund.").save(path)
-    whole = path.read_bytes()
-    for size in (0, 5, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:size])
-        with pytest.raises(InputError, match="is not a saved AttributionResult"):
-            hni.AttributionResult.load(path)
-    model.save_pretrained(tmp_path)
-    with pytest.raises(InputError, match=r"model.safetensors is not a saved AttributionResult"):
-        hni.AttributionResult.load(tmp_path / "model.safetensors")

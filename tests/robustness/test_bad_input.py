@@ -86,6 +86,19 @@ def test_bad_targets(translator):
         hni.align(model, tokenizer, ["A", "B"], ["C"])
 
 
+@pytest.mark.parametrize("family", ["t5", "lstm"])
+def test_models_without_positions_have_a_limit_too(translator_of, family):
+    model, tokenizer = translator_of("t5" if family == "t5" else "bart")
+    model = tiny_model("lstm", vocab_size=len(tokenizer)) if family == "lstm" else model
+    model.generate = pytest.fail
+    long = "word " * 10_000
+    for function in (hni.attribute, hni.align):
+        with pytest.raises(InputError, match=r"sources\[1\]: \d+ tokens are more than the 4096 that are taken; cut"):
+            function(model, tokenizer, ["A dog.", long], method="attention")
+        with pytest.raises(InputError, match=r"targets\[0\]: \d+ tokens are more than the 4096 that are taken; cut"):
+            function(model, tokenizer, [long[:50]], [long], method="attention")
+
+
 def test_a_translation_that_outgrows_the_model(translator):
     model, tokenizer = translator
     with pytest.raises(InputError, match="generate: a translation grew longer than the model's positions; give"):

@@ -7,6 +7,9 @@ Other properties stand with their subjects: token and word maps in `tests/text/t
 
 import json
 import math
+import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -31,6 +34,7 @@ from tests.fuzzing import NIGHTLY, examples
 from tests.reference import gates as twin
 
 few = examples(20)
+ROOT = Path(__file__).parents[2]
 LINES = st.text(st.sampled_from("0123456789-p? \t\n>x\u0663\u00b2"), max_size=20)
 
 
@@ -46,8 +50,14 @@ def read_bytes(reader, content: bytes) -> list | None:
             return None
 
 
-def test_the_profile_decides():
-    assert few.max_examples == (10_000 if NIGHTLY else 20)
+@pytest.mark.parametrize(("profile", "number"), [("nightly", 10_000), ("quick", 20)])
+def test_the_profile_decides(profile, number):
+    code = "from tests.fuzzing import examples; print(examples(20).max_examples)"
+    environment = os.environ | {"HYPOTHESIS_PROFILE": profile}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == (f"{number}\n", "")
+    if (profile == "nightly") == NIGHTLY:
+        assert few.max_examples == number  # and of this run
 
 
 @few
@@ -202,15 +212,21 @@ def test_damaged_results_are_refused_or_well_formed(result, data):
         path = Path(folder, "result")
         result.save(path)
         content = bytearray(path.read_bytes())
+        header = 8 + int.from_bytes(content[:8], "little")
+        places = st.integers(0, header - 1) | st.integers(0, len(content) - 1)
         for _ in range(data.draw(st.integers(1, 3))):
-            content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-        path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+            content[data.draw(places)] = data.draw(st.integers(0, 255))
+        if data.draw(st.booleans()):
+            content = content[: data.draw(st.integers(0, len(content)))]
+        path.write_bytes(content)
         try:
             loaded = hni.AttributionResult.load(path)
         except InputError as error:
             assert str(path) in str(error)  # noqa: PT017
         else:
-            assert loaded.source.shape == (len(loaded.target_tokens), len(loaded.source_tokens))
+            with np.errstate(all="ignore"):  # numbers may be any
+                words = loaded.to_words()
+            assert words.source.shape == (len(words.target_tokens), len(words.source_tokens))
 
 
 @few

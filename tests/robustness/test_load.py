@@ -17,53 +17,90 @@ import hf_nmt_interp as hni
 from hf_nmt_interp.attribution import METHODS
 from hf_nmt_interp.errors import InputError
 from tests.attribution.leaks import state_of
+from tests.calibrated_models import calibrated_copy
 from tests.cli.conftest import model_folder  # noqa: F401  (a fixture)
 
 SOURCES = ["The old dog sleeps under the table.", "A car!", "Two children are looking for shells.", "She said no."]
 TARGETS = ["Der alte Hund schläft.", "Ein Auto!", "Zwei kleine Kinder suchen Muscheln.", "Sie sagte nein."]
 
 
-@pytest.mark.parametrize("method", [method for method in METHODS if method != "mask"])
-def test_eight_threads_that_share_a_model(translator_of, method):
+def of(translator_of, method):
+    """A tiny model that the method can explain, and its tokenizer."""
     model, tokenizer = translator_of("marian")
+    return calibrated_copy(model) if method == "mask" else model, tokenizer
+
+
+def without_weights(model) -> dict:
+    return {name: value for name, value in state_of(model).items() if name != "weights"}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_eight_threads_that_share_a_model(translator_of, method):
+    model, tokenizer = of(translator_of, method)
     model.train()  # the hard case: evaluation mode is switched on and off while others are at work
     expected = hni.attribute(model, tokenizer, SOURCES, TARGETS, method=method)
-    before = state_of(model)
+    before = without_weights(model)
 
     def explain(n: int) -> np.ndarray:
-        result = hni.attribute(model, tokenizer, SOURCES[n % 4], TARGETS[n % 4], method=method)
-        return result.source
+        return hni.attribute(model, tokenizer, SOURCES[n % 4], TARGETS[n % 4], method=method).source
 
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(explain, range(16)))
     for n, source in enumerate(found):
         np.testing.assert_allclose(source, expected[n % 4].source, atol=1e-5)
-    after = state_of(model)
-    assert {name: before[name] for name in before if name != "weights"} == {
-        name: after[name] for name in after if name != "weights"
-    }
+    assert without_weights(model) == before
     assert model.training
+
+
+@pytest.mark.parametrize("method", ["attention", "mask"])
+def test_eight_threads_that_let_a_model_translate(translator_of, method):
+    model, tokenizer = of(translator_of, method)
+    model.train()
+    settings = {"method": method, "generate": {"num_beams": 2}}
+    expected = hni.attribute(model, tokenizer, SOURCES, **settings)
+    links = hni.align(model, tokenizer, SOURCES, **settings)
+    before = without_weights(model)
+
+    def explain(n: int) -> tuple:
+        result = hni.attribute(model, tokenizer, SOURCES[n % 4], **settings)
+        return result, hni.align(model, tokenizer, SOURCES[n % 4], **settings)
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(explain, range(32)))
+    for n, (result, own_links) in enumerate(found):
+        assert result.translation == expected[n % 4].translation
+        np.testing.assert_allclose(result.source, expected[n % 4].source, atol=1e-5)
+        assert own_links == links[n % 4]
+    assert without_weights(model) == before
 
 
 def test_generation_of_one_model_is_recorded_by_one_thread_at_a_time(translator_of):
     model, tokenizer = translator_of("marian")
-    started, done, errors = threading.Event(), threading.Event(), []
+    inputs = tokenizer(SOURCES[1], return_tensors="pt")
+    inside, errors = threading.Barrier(8), []
 
-    def other() -> None:
-        started.wait(30)
+    def explain(n: int) -> list:
+        inside.wait(30)
         try:
-            hni.attribute(model, tokenizer, "A car!", method="attention")
+            with hni.explain_generation(model, tokenizer, method="attention") as explained:
+                model.generate(inputs["input_ids"])
+                deadline = time.monotonic() + 30
+                while len(errors) < 7 and time.monotonic() < deadline:  # until the others have tried
+                    time.sleep(0.01)
         except InputError as error:
             errors.append(str(error))
-        done.set()
+            return []
+        return explained.results
 
-    thread = threading.Thread(target=other)
-    thread.start()
-    with hni.explain_generation(model, tokenizer, method="attention"):
-        started.set()
-        done.wait(30)
-    thread.join()
-    assert errors == ["model: its generate() is being recorded already; leave the other context first"]
+    with ThreadPoolExecutor(8) as pool:
+        found = [results for results in pool.map(explain, range(8)) if results]
+    assert [len(results) for results in found] == [1]
+    assert errors == 7 * ["model: its generate() is being recorded already; leave the other context first"]
+    assert "generate" not in vars(model)
+    refused = pytest.raises(InputError, match="being recorded already; leave the other context first")
+    with hni.explain_generation(model, tokenizer) as explained, refused:  # its results would be mixed with theirs
+        hni.attribute(model, tokenizer, "A car!", method="attention")
+    assert not explained.results
 
 
 def tensors() -> int:
@@ -71,27 +108,39 @@ def tensors() -> int:
     return sum(isinstance(thing, torch.Tensor) for thing in gc.get_objects())
 
 
-THOUSAND = [pytest.param(method, 1000, marks=pytest.mark.slow) for method in METHODS if method != "mask"]
+THOUSAND = [pytest.param(method, 1000, marks=pytest.mark.slow) for method in METHODS]
 
 
-@pytest.mark.parametrize(("method", "calls"), [("attention", 101), ("lrp", 21), *THOUSAND])
+@pytest.mark.parametrize(("method", "calls"), [("attention", 101), ("lrp", 21), ("mask", 21), *THOUSAND])
 def test_a_thousand_calls_leave_nothing_behind(translator_of, tmp_path, method, calls):
-    model, tokenizer = translator_of("marian")
-    settings = {"smoothgrad": 2} if method in ("smoothgrad", "smoothed_attention") else {}
+    model, tokenizer = of(translator_of, method)
+    settings = {"method": method} | ({"smoothgrad": 2} if method in ("smoothgrad", "smoothed_attention") else {})
+    inputs = tokenizer(SOURCES[1], return_tensors="pt")["input_ids"]
+    bias = model.final_logits_bias
 
     def call(source: str, target: str | None = None) -> None:
-        result = hni.attribute(model, tokenizer, source, target, method=method, **settings)
+        result = hni.attribute(model, tokenizer, source, target, **settings)
         result.save(tmp_path / "result")
         hni.AttributionResult.load(tmp_path / "result")
 
-    def fail() -> None:
-        with pytest.raises(InputError):
-            hni.attribute(model, tokenizer, "A car!", "word " * 100, method=method, **settings)
+    def others() -> None:
+        call("A car!")
+        hni.align(model, tokenizer, "A car!", "Ein Auto!", **settings)
+        hni.align(model, tokenizer, "A car!", **settings)
+        with hni.explain_generation(model, tokenizer, **settings) as explained:
+            model.generate(inputs)
+        assert len(explained.results) == 1
+        with pytest.raises(InputError, match="more than the model's 64 positions"):  # before the work
+            hni.attribute(model, tokenizer, "A car!", "word " * 100, **settings)
+        kept = bias[0, 3].item()
+        bias[0, 3] = float("nan")
+        with pytest.raises(InputError, match="its logits are not finite"):  # in the midst of it
+            hni.attribute(model, tokenizer, "A car!", "Ein Auto!", **settings)
+        bias[0, 3] = kept
 
     for _ in range(3):  # what is made once, such as caches, is made now
         call("A car!", "Ein Auto!")
-        call("A car!")
-        fail()
+        others()
     process = psutil.Process(os.getpid())
     state = state_of(model)
     before = tensors(), process.num_fds(), threading.active_count()
@@ -99,8 +148,7 @@ def test_a_thousand_calls_leave_nothing_behind(translator_of, tmp_path, method, 
     for n in range(calls):
         call(SOURCES[n % 4], TARGETS[n % 4])
         if n % 20 == 0:
-            call(SOURCES[n % 4])
-            fail()
+            others()
     assert (tensors(), process.num_fds(), threading.active_count()) == before
     assert process.memory_info().rss - memory < 20 * 2**20
     after = state_of(model)

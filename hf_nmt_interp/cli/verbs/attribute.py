@@ -34,8 +34,8 @@ from hf_nmt_interp.cli.arguments import (
     chosen_format,
     generate_options,
     labelled,
-    read_file,
     read_sentences,
+    read_targets,
 )
 from hf_nmt_interp.cli.corpus import add_corpus, refuse, run_corpus
 from hf_nmt_interp.cli.output import in_chunks, open_output, write_json, write_tsv
@@ -182,12 +182,12 @@ def explained(
         Number of the sentence, label of the model, result: for each sentence by each method, of each model in turn.
     """
     sentences = read_sentences(args)
-    targets = args.target if args.target_file is None else read_file(args.target_file)[: args.limit]
+    targets = read_targets(args)
     if targets is not None and len(targets) != len(sentences):
         raise InputError(f"--target: {len(targets)} targets for {len(sentences)} sentences; one each is needed")
     from hf_nmt_interp.cli.loading import load_for
 
-    loaded = {label: load_for(args, sentences, name) for label, name in models.items()}
+    loaded = {label: load_for(args, sentences, name, targets) for label, name in models.items()}
     from hf_nmt_interp.attribution.api import encode_pairs, explain, make_method, translate
 
     explainers = [

@@ -57,12 +57,12 @@ def run(args: argparse.Namespace) -> None:
     targets = read_file(args.target_file)[: args.limit] if args.target_file else None
 
     from hf_nmt_interp.analysis.calibration import calibration_report
-    from hf_nmt_interp.cli.loading import load
+    from hf_nmt_interp.cli.loading import load_for
     from hf_nmt_interp.report.calibration import calibration_rows, plot_calibration
 
     reports = []
     for label, name in labelled([args.model, *args.compare], "--compare").items():
-        model, tokenizer = load(name, args.device, args.source_lang, args.target_lang)
+        model, tokenizer = load_for(args, sources, name, targets)
         track = partial(show_progress, label=label)
         report = calibration_report(model, tokenizer, sources, targets, batch_size=args.batch_size, track=track)
         report.about["model"] = label

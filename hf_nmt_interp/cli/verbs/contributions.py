@@ -31,8 +31,8 @@ from hf_nmt_interp.cli.arguments import (
     generate_options,
     labelled,
     positive,
-    read_file,
     read_sentences,
+    read_targets,
 )
 from hf_nmt_interp.cli.corpus import add_corpus, refuse, run_corpus
 from hf_nmt_interp.cli.output import Row, show_progress, write_rows
@@ -118,7 +118,7 @@ def curve_rows(curves: "dict[str, Curve]") -> list[Row]:
 def run_study(args: argparse.Namespace) -> None:
     """Study, write and draw."""
     sources = read_sentences(args)
-    targets = args.target if args.target_file is None else read_file(args.target_file)[: args.limit]
+    targets = read_targets(args)
     if targets is None or len(targets) != len(sources):
         raise InputError(
             f"--target-file: {len(targets or [])} references for {len(sources)} sentences; a study needs one each"

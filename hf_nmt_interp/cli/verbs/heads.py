@@ -82,9 +82,9 @@ def run(args: argparse.Namespace) -> None:
     sources = read_sentences(args) if given else None
     targets = _read_targets(args.target_file)[: args.limit] if args.target_file else None
 
-    from hf_nmt_interp.cli.loading import load
+    from hf_nmt_interp.cli.loading import load_for
 
-    model, tokenizer = load(args.model, args.device, args.source_lang, args.target_lang)
+    model, tokenizer = load_for(args, sources or [], targets=targets)
     from hf_nmt_interp.analysis.heads import head_report
 
     report = head_report(

@@ -34,7 +34,7 @@ _SIZES = ("source_tokens", "target_tokens")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Folder, lengths and output."""
-    parser.add_argument("folder", metavar="FOLDER", help="what --shards named")
+    parser.add_argument("finished", metavar="FOLDER", help="what --shards named")
     parser.add_argument("--source-tokens", type=positive, metavar="N", help="contributions: sources of N tokens only")
     parser.add_argument("--target-tokens", type=positive, metavar="N", help="likewise translations")
     add_output(parser, tuple(dict.fromkeys(kind for kinds in FORMATS.values() for kind in kinds)))
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Join and write."""
-    folder = ShardFolder(args.folder)
+    folder = ShardFolder(args.finished)
     verb, shards = folder.about["verb"], folder.complete()
     if args.format and args.format not in FORMATS[verb]:
         raise InputError(f"--format: {args.format!r} is not for {verb}; it has {', '.join(FORMATS[verb])}")
@@ -115,5 +115,5 @@ def _contributions(rows: Iterator[Row], args: argparse.Namespace) -> None:
                 if name in row:
                     curves.setdefault(name, RunningCurve()).add(np.array(row[name], dtype=float))  # None becomes NaN
     if not curves:
-        raise InputError(f"{args.folder}: no sentence is left; it has none of these lengths, or all were refused")
+        raise InputError(f"{args.finished}: no sentence is left; it has none of these lengths, or all were refused")
     write_rows(curve_rows({name: curve.curve() for name, curve in curves.items()}), args, "Contributions")

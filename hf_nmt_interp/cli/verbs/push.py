@@ -14,7 +14,7 @@ import argparse
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Folder, repository, visibility and dry run."""
-    parser.add_argument("folder", metavar="FOLDER", help="a saved model with its tokenizer and card")
+    parser.add_argument("saved", metavar="FOLDER", help="a saved model with its tokenizer and card")
     parser.add_argument("repo", metavar="REPO", help="its name on the Hub, e.g. me/my-translator")
     parser.add_argument("--public", action="store_true", help="a new repository is for everybody (default: private)")
     parser.add_argument("--message", default="Model, tokenizer, code and card", help="of the commit")
@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> None:
     """Push, and say what went."""
     from hf_nmt_interp.report.hub import push_folder
 
-    pushed = push_folder(args.folder, args.repo, private=not args.public, message=args.message, dry_run=args.dry_run)
+    pushed = push_folder(args.saved, args.repo, private=not args.public, message=args.message, dry_run=args.dry_run)
     for name, size in pushed.files.items():
         print(f"{size:>12,}  {name}")
     kind = "public" if args.public else "private"

@@ -1,0 +1,87 @@
+"""Saved results that are cut off, changed, newer or not there: one line that names the file."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+import hf_nmt_interp as hni
+from hf_nmt_interp.errors import InputError
+
+
+def test_results_that_cannot_be_read(translator_of, tmp_path):
+    path = tmp_path / "result"
+    model, tokenizer = translator_of("marian")
+    hni.attribute(model, tokenizer, "A dog.", "Ein Hund.").save(path)
+    whole = path.read_bytes()
+    for size in (0, 5, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(InputError, match="is not a saved AttributionResult"):
+            hni.AttributionResult.load(path)
+    model.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"model.safetensors is not a saved AttributionResult"):
+        hni.AttributionResult.load(tmp_path / "model.safetensors")
+
+
+def rewritten(path, arrays=None, **metadata):
+    """Save a result anew with other arrays or another header."""
+    with safe_open(path, "np") as file:
+        kept = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        header = file.metadata()
+    save_file({name: a for name, a in (kept | (arrays or {})).items() if a is not None}, path, header | metadata)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "change", "reason"),
+    [
+        ({}, {"version": "x"}, "invalid literal"),
+        ({}, {"format": "x"}, "it is of another format"),
+        ({}, {"result": "{"}, "Expecting property name"),
+        ({}, {"result": "[]"}, "'source_side'"),
+        ({}, {"result": '"x"'}, "dictionary update sequence"),
+        ({"start": None}, {}, "missing 1 required positional argument: 'start'"),
+        ({"start": np.zeros(1, np.float32)}, {}, r"start: shape \(1,\) does not fit"),
+        ({"source": np.zeros((2, 2), np.int32)}, {}, "source has other numbers than floats"),
+        ({"x": np.zeros(1, np.float32)}, {}, "unexpected keyword argument 'x'"),
+    ],
+)
+def test_results_that_were_changed(translator_of, tmp_path, arrays, change, reason):
+    path = tmp_path / "result"
+    hni.attribute(*translator_of("marian"), "A dog.", "Ein Hund.", method="attention").save(path)
+    rewritten(path, arrays, **change)
+    with pytest.raises(InputError, match=rf"path: {path} is not a saved AttributionResult \(.*{reason}"):
+        hni.AttributionResult.load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"word_ids": [0]}, "its lists are not of one length"),
+        ({"words": []}, "a token is of a word that is not there"),
+        ({"words": [1, 2]}, "its tokens and words are not all text"),
+        ({"x": 1}, "unexpected keyword argument 'x'"),
+    ],
+)
+def test_results_with_other_sides(translator_of, tmp_path, change, reason):
+    path = tmp_path / "result"
+    result = hni.attribute(*translator_of("marian"), "A dog.", "Ein Hund.", method="attention")
+    result.save(path)
+    with safe_open(path, "np") as file:
+        rest = json.loads(file.metadata()["result"])
+    rest["target_side"] |= change
+    rewritten(path, result=json.dumps(rest))
+    with pytest.raises(InputError, match=rf"path: {path} is not a saved AttributionResult \(.*{reason}"):
+        hni.AttributionResult.load(path)
+
+
+def test_results_that_are_not_there_or_newer(translator_of, tmp_path):
+    for path, reason in ((tmp_path / "none", "No such file or directory"), (tmp_path, "")):
+        with pytest.raises(InputError, match=rf"path: {path} is not a saved AttributionResult \(.*{reason}"):
+            hni.AttributionResult.load(path)
+    path = tmp_path / "result"
+    hni.attribute(*translator_of("marian"), "A dog.", "Ein Hund.", method="attention").save(path)
+    rewritten(path, {"later": np.zeros(1, np.int32)}, version="2", result="?")
+    with pytest.raises(InputError, match=rf"path: {path} has version 2; update hf_nmt_interp to read it"):
+        hni.AttributionResult.load(path)
