@@ -77,9 +77,9 @@ def too_long(size: int, stack: Any) -> str:
     T5 and LSTMs have none: they get `LONGEST`, as memory grows with the square of the length.
     """
     limit = getattr(stack.config, "max_position_embeddings", None)
-    if limit is not None and size > limit:
-        return f"{size} tokens are more than the model's {limit} positions"
-    return f"{size} tokens are more than the {LONGEST} that are taken" if size > LONGEST else ""
+    if size <= (limit or LONGEST):
+        return ""
+    return f"{size} tokens are more than the " + (f"model's {limit} positions" if limit else f"{LONGEST} that are taken")
 
 
 @overload
