@@ -1,4 +1,4 @@
-"""What the documentation shows works: Python blocks and commands run, long commands have the right options."""
+"""What the documentation shows is so: Python blocks and commands print it, long commands have the right options."""
 
 import importlib.util
 import json
@@ -11,44 +11,86 @@ from typing import Any
 
 import pytest
 
+from hf_nmt_interp.attribution import METHODS
 from hf_nmt_interp.cli.main import main, make_parser
+from tests.made_up_corpus import made_up_pairs, write_parallel
 from tests.test_layout import ROOMS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("model_cards/*.md"))]
 
 
-def blocks(language: str) -> list:
-    """Code blocks of all pages, named by page and line."""
+def blocks(language: str, then: str = "") -> list:
+    """Code blocks of all pages, named by page and line; with the groups of `then`, a pattern of what may follow."""
     found = []
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        for match in re.finditer(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        for match in re.finditer(rf"^```{language}\n(.*?)^```\n{then}", text, re.DOTALL | re.MULTILINE):
             line = text[: match.start()].count("\n") + 1
-            found.append(pytest.param(match[1], id=f"{page.name}:{line}"))
+            marks = [pytest.mark.data] if language == "console" and "data/" in match[1] else []
+            found.append(pytest.param(*match.groups(""), id=f"{page.name}:{line}", marks=marks))
     return found
 
 
-@pytest.mark.parametrize("code", blocks("python"))
-def test_python_block_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-\d+)?%?")
+
+
+def assert_as_shown(printed: str, shown: str) -> None:
+    """The same words and whole numbers, up to `...`. What is rounded may differ by 2 in its last digit from machine to
+    machine; bars and rules in their length; numbers such as 5e-07, which are rounding errors, in all but their form.
+    """
+    both = [[line for line in text.splitlines() if line.strip()] for text in (printed, shown)]
+    if both[1][-1:] == ["..."]:
+        both = [both[0][: len(both[1]) - 1], both[1][:-1]]
+    ours, theirs = (re.sub(r"[█░─]+", "─", " ".join(" ".join(lines).split())) for lines in both)
+    assert NUMBER.sub("#", ours) == NUMBER.sub("#", theirs)
+    for one, other in zip(NUMBER.findall(ours), NUMBER.findall(theirs), strict=True):
+        decimals = len(other.strip("%").partition(".")[2])
+        near = 2.1 * 10**-decimals if decimals or "%" in other else 0
+        far = abs(float(one.strip("%")) - float(other.strip("%"))) > near
+        assert "e-" in other or not far, f"{one} is shown as {other}"
+
+
+def test_what_is_shown_can_be_wrong():
+    assert_as_shown("\n a   0.123  ███░  3%\n b 2 5e-07\n c", "a 0.125 ██░░ 5%\nb 2 7e-09\n...\n")
+    for shown in ("a 0.126 █ 3%", "a -0.123 █ 3%", "b 0.123 █ 3%", "a 0.123 █ 6%", "a 0.123", ""):
+        with pytest.raises(AssertionError):
+            assert_as_shown("a 0.123 █ 3%", shown)
+    with pytest.raises(AssertionError, match="12 is shown as 13"):
+        assert_as_shown("12 heads", "13 heads")
+
+
+@pytest.mark.parametrize(("code", "shown"), blocks("python", r"(?:\n```text\n(.*?)^```)?"))
+def test_python_block_prints_what_is_shown(
+    code: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
     monkeypatch.chdir(tmp_path)
+    if "eflomal" in code:
+        pytest.importorskip("eflomal", reason="the yardstick extra is not installed")
+        for name in ("train", "test"):
+            write_parallel(tmp_path, name, made_up_pairs(16))
     exec(compile(code, "documentation", "exec"), {})
+    if shown:
+        assert_as_shown(capsys.readouterr().out, shown)
 
 
 @pytest.mark.parametrize("block", blocks("console"))
-def test_commands_run(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
+def test_commands_print_what_is_shown(
+    block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, request
+):
     monkeypatch.chdir(tmp_path)
-    commands = re.findall(r"^\$ (.*)$", block, re.MULTILINE)
-    assert any(command.startswith("hf-nmt-interp ") for command in commands), (
-        "a console block shows a command after '$ '"
-    )
-    for command in commands:
-        if "data/" in command:
-            continue  # needs the real corpora
+    if "data/" in block:
+        (tmp_path / "data").symlink_to(request.getfixturevalue("data_dir"))
+    before, *parts = re.split(r"^\$ ", block, flags=re.MULTILINE)
+    assert (before, "hf-nmt-interp " in block) == ("", True), "a console block shows a command after '$ '"
+    for command, _, shown in (part.partition("\n") for part in parts):
         if command.startswith("hf-nmt-interp "):
             assert main(shlex.split(command)[1:]) == 0, capsys.readouterr().err
-        else:
-            subprocess.run(command, shell=True, check=True, stdout=subprocess.DEVNULL)  # printf makes small files
+            found = capsys.readouterr()
+            printed = found.out or (found.err if shown else "")
+        else:  # printf makes small files
+            printed = subprocess.run(command, shell=True, check=True, capture_output=True, text=True).stdout
+        assert_as_shown(printed, shown)
 
 
 def command_lines(block: str) -> list[list[str]]:
@@ -106,12 +148,7 @@ def test_the_tour_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.Monke
         if cell["cell_type"] == "code":
             exec(compile("".join(cell["source"]), "tour", "exec"), names)
             shown = "".join(line for output in cell["outputs"] for line in output.get("text", ()))
-            assert without_numbers(capsys.readouterr().out) == without_numbers(shown)
-
-
-def without_numbers(text: str) -> str:
-    """The last digits may differ from machine to machine."""
-    return re.sub(r"[\d.]+(e-\d+)?", "#", text)
+            assert_as_shown(capsys.readouterr().out, shown)
 
 
 def test_the_two_commands_open_the_readme():
@@ -126,3 +163,37 @@ def test_pictures_and_links_exist():
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+INDEX = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+ABOUT_ALL = {"robustness.md", "limits.md"}  # not of one capability
+NO_PICTURE = {"corpora.md", "sharing.md"}  # files and commands: nothing to draw
+
+
+def test_every_page_is_in_the_index():
+    rows = re.findall(r"^\| \[(\S+\.md)\]\(\1\) \| .*\? \|(.*)\|$", INDEX, re.MULTILINE)
+    assert {"index.md", *(name for name, _ in rows)} == {page.name for page in ROOT.glob("docs/*.md")}
+    assert {name for name, command in rows if not command.strip()} == ABOUT_ALL
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"^\| \[(\S+)\]", INDEX, re.MULTILINE)) - ABOUT_ALL))
+def test_a_page_has_question_command_output_picture_limits_and_code(name: str):
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    first = text.split("\n## ")[0]
+    assert "?" in first, "the question it answers"
+    assert re.search(r"^```(bash|console)$", text, re.MULTILINE)
+    assert re.search(r"^```(text|console)$|^\| ?--", text, re.MULTILINE), "what it printed"
+    assert ("![" in text) == (name not in NO_PICTURE)
+    assert "\n## Limits\n" in text
+    assert "\n## Papers and code\n" in text
+
+
+def test_limits_of_every_method_are_told():
+    limits = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(\w+)`", limits, re.MULTILINE)) == set(METHODS)
+
+
+def test_the_checklist_for_a_method_is_the_same_in_both_places():
+    section = re.compile(r"^## Add an attribution method\n.*?(?=^## )", re.DOTALL | re.MULTILINE)
+    one, other = (section.findall((ROOT / name).read_text(encoding="utf-8")) for name in ("README.md", "CONTRIBUTING.md"))
+    assert one == other != []

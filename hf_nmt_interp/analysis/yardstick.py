@@ -1,6 +1,6 @@
 """Statistical word alignment by eflomal (Östling and Tiedemann 2016), what alignments of translators are held against.
 
-eflomal is an extra, `pip install "hf_nmt_interp[yardstick]"`; nothing else needs it.
+eflomal is an extra, `pip install -c constraints.txt -e ".[yardstick]"`; nothing else needs it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ def eflomal_links(pairs: Sequence[Pair], training: Iterable[Pair]) -> tuple[list
         from eflomal import Aligner
     except ImportError as error:
         raise InputError(
-            'eflomal is not installed; pip install "hf_nmt_interp[yardstick]", or leave it out'
+            'eflomal is not installed; pip install -c constraints.txt -e ".[yardstick]", or leave it out'
         ) from error
     with TemporaryDirectory() as folder:
         sides = [Path(folder, name) for name in ("source", "target")]

@@ -70,7 +70,7 @@ def to_inseq(results: AttributionResult | Iterable[AttributionResult]) -> Any:
         from inseq.data.attribution import CoarseFeatureAttributionSequenceOutput, FeatureAttributionOutput
         from inseq.utils.typing import TokenWithId
     except ImportError as error:
-        raise InputError("to_inseq: Inseq is not installed; pip install 'hf_nmt_interp[inseq]'") from error
+        raise InputError("to_inseq: Inseq is not installed; pip install -e '.[inseq]'") from error
 
     found, listed = [], _listed(results)
     for result in listed:

@@ -8,7 +8,7 @@ from typing import Any
 from hf_nmt_interp.errors import InputError
 
 _KNOWN = (
-    *("name", "base_model", "datasets", "license", "license_name", "source_lang", "target_lang"),
+    *("name", "base_model", "started_from", "datasets", "license", "license_name", "source_lang", "target_lang"),
     *("results", "data", "test_name", "note", "command", "arguments", "curve", "risk", "usage", "usage_language"),
     *("parameters", "size"),
 )
@@ -28,10 +28,10 @@ def model_card(folder: str | Path, about: dict[str, Any] | None = None) -> str:
 
     Args:
         folder: the exported model.
-        about: what the folder does not tell, all optional: name, base_model, datasets (a list), license (as the Hub
-            spells it), license_name, source_lang, target_lang, data, test_name, note, risk, command, arguments (a
-            dictionary), results (of a run: train_steps, train_seconds, test_bleu, test_chrf), curve (as of
-            `curve_of`), usage and usage_language.
+        about: what the folder does not tell, all optional: name, base_model (its name on the Hub), started_from (what
+            else it is called), datasets (a list), license (as the Hub spells it), license_name, source_lang,
+            target_lang, data, test_name, note, risk, command, arguments (a dictionary), results (of a run:
+            train_steps, train_seconds, test_bleu, test_chrf), curve (as of `curve_of`), usage and usage_language.
     """
     about = dict(about or {})
     if unknown := [name for name in about if name not in _KNOWN]:
@@ -151,7 +151,7 @@ def _facts(folder: Path, config: dict[str, Any], about: dict[str, Any], results:
         rows.append(("fusion of calibrated attention", fusion))
     if risk := about.get("risk"):
         rows.append(("risk that was minimised", risk))
-    if base := about.get("base_model"):
+    if base := about.get("started_from") or about.get("base_model"):
         rows.append(("started from", base))
     rows.append(("parameters", f"{parameters:,}, {size / 1e6:.1f} MB in {config.get('dtype') or 'float32'}"))
     rows += [

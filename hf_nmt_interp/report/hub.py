@@ -49,9 +49,12 @@ def files_of(folder: str | Path) -> list[Path]:
         raise InputError(f"folder: {folder} has no weights in safetensors; save_pretrained writes them")
     if "tokenizer_config.json" not in names:
         raise InputError(f"folder: {folder} has no tokenizer; save it there by tokenizer.save_pretrained")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if config.get("is_encoder_decoder") and "generation_config.json" not in names:
+        raise InputError(f"folder: {folder} has no generation_config.json; model.save_pretrained writes it")
     if "README.md" not in names:
         raise InputError(f"folder: {folder} has no card, README.md; trainers write it, hni.push_to_hub makes one")
-    for name in _code(folder):
+    for name in _code(config):
         if name not in names:
             raise InputError(
                 f"folder: {folder} has no {name}, the code of its model; save it by model.save_pretrained"
@@ -59,9 +62,8 @@ def files_of(folder: str | Path) -> list[Path]:
     return [path for path in found if not path.name.startswith(".")]
 
 
-def _code(folder: Path) -> Iterator[str]:
-    """Files of code that the configuration names."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+def _code(config: dict[str, Any]) -> Iterator[str]:
+    """Files of code that a configuration names."""
     for place in (config.get("auto_map") or {}).values():
         yield f"{place.rpartition('--')[2].split('.')[0]}.py"
 

@@ -76,7 +76,7 @@ def plot_learning(curves: Sequence[Row], path: str | Path) -> None:
             axes[0, 0].axhline(100 * row["value"], color="#999999", linewidth=0.8, linestyle=":")
             axes[0, 0].annotate(_symbols(row["statistic"]), (0, 100 * row["value"]), fontsize=7, va="bottom")
     axes[0, 0].set_ylabel("agreement, %")
-    axes[0, 1].set_ylabel("words predicted right, %")
+    axes[0, 1].set_ylabel("predicted right, %")
     for axis in axes[0]:
         axis.legend(frameon=False, fontsize=7)
     save(figure, path, csv_text(curves))

@@ -13,7 +13,7 @@ from typing import Any
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.tokens import Punctuation, separate_punctuation
-from hf_nmt_interp.training.sharing import write_card
+from hf_nmt_interp.training.sharing import hub_name, write_card
 
 
 @dataclass
@@ -49,6 +49,9 @@ class DataArguments:
         default_factory=list, metadata={"help": "Steps at which contributions are measured on --valid."}
     )
     license: str | None = field(default=None, metadata={"help": "For the card: as the Hub spells it, e.g. cc-by-2.0."})
+    base_model: str | None = field(
+        default=None, metadata={"help": "For the card: Hub name of --model (default: its name, or as its card says)."}
+    )
     data_names: list[str] = field(
         default_factory=list, metadata={"help": "For the card: names of the data on the Hub (default: --dataset)."}
     )
@@ -126,7 +129,10 @@ def without_tokens(argv: Sequence[str]) -> list[str]:
 
 def command() -> str:
     """The command that runs, with the values of tokens hidden."""
-    return shlex.join(["python", *without_tokens(sys.argv)])
+    script, *words = without_tokens(sys.argv)
+    place = Path(script).resolve()
+    ours = place.parent.name == "trainer_scripts"  # elsewhere the folder is this machine's own business
+    return shlex.join(["python", f"trainer_scripts/{place.name}" if ours else place.name, *words])
 
 
 def find_checkpoint(config: Any) -> str | None:
@@ -262,6 +268,7 @@ class Run:
         from hf_nmt_interp.training.data import Restartable, encode_pairs
 
         self.data, self.base, self.stopwatch = data, base, Stopwatch()
+        self.base_model = data.base_model or hub_name(base)
         callbacks: list[Any] = [self.stopwatch]
         if data.contribution_steps:
             sources, targets = zip(*open_split(data, "valid"), strict=True)
@@ -369,9 +376,8 @@ class Run:
             curve = curve_of(model, tokenizer, [pair for pair in pairs if all(map(str.strip, pair))], split or "")
         about: dict[str, Any] = {
             "name": self.trainer.repo_name if shared else None,
-            "base_model": None
-            if self.base is None or Path(self.base).exists()
-            else self.base.replace("demo:", "demo-"),
+            "base_model": self.base_model,
+            "started_from": self.base.replace("demo:", "demo-") if (self.base or "").startswith("demo:") else None,
             "datasets": data.data_names or ([data.dataset] if data.dataset else None),
             "license": data.license,
             "source_lang": data.source_lang,

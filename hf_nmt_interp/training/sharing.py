@@ -23,6 +23,20 @@ def changed_arguments(config: Any) -> dict[str, str]:
     return found
 
 
+def hub_name(model: str | None) -> str | None:
+    """Hub repository of the model that a training starts from, by its name or the card in its folder, if they tell."""
+    if model is None or model.startswith("demo:"):
+        return None
+    if not Path(model).exists():
+        return model
+    if not (card := Path(model) / "README.md").is_file():
+        return None
+    from huggingface_hub import ModelCard
+
+    known = ModelCard(card.read_text(encoding="utf-8"), ignore_metadata_errors=True).data
+    return known.model_name if "/" in (known.model_name or "") else known.base_model
+
+
 def write_card(config: Any, folder: str | Path, **about: Any) -> None:
     """`README.md` of a saved model.
 

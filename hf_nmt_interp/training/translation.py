@@ -1,6 +1,7 @@
 """Maximum likelihood training of translators, with the papers' batches, schedule and checkpoint averaging."""
 
 import logging
+import time
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -78,6 +79,8 @@ class TranslationConfig(Seq2SeqTrainingArguments):
                 f"hub_strategy: {HubStrategy(self.hub_strategy).value!r} would send pickled states of the optimizer; "
                 "end and every_save send models"
             )
+        if self.hub_revision:
+            raise InputError(f"hub_revision: {self.hub_revision!r}, but pushes go to main; leave it out")
         if self.average_last < 0:
             raise InputError(f"average_last: {self.average_last} must be 0 (off) or positive")
         if self.average_last and self.save_strategy == "no":
@@ -101,6 +104,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     train_dataset: Any
     hub_model_id: Any
     uses_parts = False  # whether it computes with parts of the model, past its forward pass
+    _trained_at = 0.0  # when `train` ended
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
@@ -179,6 +183,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             if len(folders) < self.args.average_last:
                 logger.warning("average_last: %d, but there are only %d", self.args.average_last, len(folders))
             average_checkpoints(self.model, folders)
+        self._trained_at = time.time()
         return result
 
     def create_model_card(self, **about: Any) -> None:  # type: ignore[override]
@@ -191,18 +196,23 @@ class TranslationTrainer(Seq2SeqTrainer):
     ):
         """Save, and send weights, configuration, tokenizer, code and card in one commit; private unless set otherwise.
 
+        A card that is in the folder goes along, unless it is older than the training or `kwargs` are given.
+
         Args:
             commit_message: of the commit.
             blocking: taken for transformers' sake: the push is complete on return.
             token: None for the one of the arguments, or of `hf auth login`.
-            revision: taken for transformers' sake; the push goes to main.
+            revision: None; the push goes to main.
             kwargs: what the card is to say, as of `create_model_card`.
         """
+        if revision is not None:
+            raise InputError(f"revision: {revision!r}, but pushes go to main; leave it out")
         folder = Path(str(self.args.output_dir))
         self.save_model(str(folder), _internal_call=True)
         if not self.is_world_process_zero():
             return None
-        if kwargs or not (folder / "README.md").exists():
+        card = folder / "README.md"
+        if kwargs or not card.exists() or card.stat().st_mtime < self._trained_at:
             self.create_model_card(**kwargs)
         return self.push_saved(folder, commit_message or "End of training", token)
 

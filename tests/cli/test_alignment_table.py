@@ -70,6 +70,6 @@ def test_errors(table, training, tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "eflomal", None)
     code, _, err = table(*training, "--eflomal", "--method", "attention")
     assert code == 2
-    assert 'pip install "hf_nmt_interp[yardstick]"' in err
+    assert 'pip install -c constraints.txt -e ".[yardstick]"' in err
     (tmp_path / "gold").write_text("1-1\n")
     assert "gold: 1 lines, but" in table().err

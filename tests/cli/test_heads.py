@@ -84,6 +84,7 @@ def test_prune_keeps_the_most_relevant_heads_of_a_report(run, model_folder, tmp_
     assert ran.code == 0, ran.err
     assert "4/4/4" in ran.out
     assert "2/4/4" in ran.out
+    assert f"{AutoModelForSeq2SeqLM.from_pretrained(model_folder).num_parameters():,}" in ran.out
     relevance = HeadReport.load(report).scores("relevance")
     small = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "small")
     assert small.kept_heads()["encoder"] == [[int(layer.argmax())] for layer in relevance]

@@ -88,7 +88,13 @@ def test_examples_of_the_help_run(example: str, run, model_folder, here) -> None
 def test_examples_of_the_help_run_with_the_box(example: str, run, here) -> None:
     if "en-de" not in box():
         pytest.skip("the box has no demo:en-de")
-    assert run(*shlex.split(example)[1:])[::2] == (0, "")
+    code, out, err = run(*shlex.split(example)[1:])
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert "─" not in out or max(map(len, lines)) <= 80
+    for at, line in enumerate(lines):
+        if set(line.strip()) == {"─"}:  # below a table's head, which is one line
+            assert not lines[at - 2].strip(), lines[at - 2 : at]
 
 
 def test_help_is_fast_and_light() -> None:

@@ -33,7 +33,7 @@ for kind in {kinds}:
         logits = model(**inputs, labels=inputs["input_ids"]).logits
         written = model.generate(**inputs, num_beams=3, max_length=9)
     found[kind] = [config.model_type, type(model).__module__, logits.flatten().tolist(), written.tolist()]
-found["installed"] = "hf_nmt_interp" in sys.modules
+found["installed"] = sys.modules.get("hf_nmt_interp") is not None
 json.dump(found, open({out!r}, "w"))
 """
 AUTO = "from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer"
@@ -99,8 +99,7 @@ def test_importing_the_package_is_enough_for_the_auto_classes(saved, tmp_path, o
 
 def test_without_the_package_the_code_beside_the_weights_is_enough(saved, tmp_path) -> None:
     python = os.environ.get("HF_NMT_INTERP_PLAIN_PYTHON")
-    if not python:
-        pytest.skip("HF_NMT_INTERP_PLAIN_PYTHON names no Python with transformers and torch but without this package")
-    found = load(saved, tmp_path, python, AUTO, "", ", trust_remote_code=True", None)
+    hide = "" if python else 'sys.modules["hf_nmt_interp"] = None'  # as if it were not installed
+    found = load(saved, tmp_path, python or sys.executable, hide, AUTO, ", trust_remote_code=True", None)
     assert not found["installed"]
     assert all(found[kind][1].startswith("transformers_modules.") for kind in saved[1])

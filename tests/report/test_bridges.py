@@ -86,7 +86,7 @@ def test_without_inseq_the_extra_is_named(results, monkeypatch) -> None:
 
     monkeypatch.setitem(sys.modules, "inseq.data.attribution", None)
     monkeypatch.setitem(sys.modules, "inseq", None)
-    with pytest.raises(InputError, match=r"pip install 'hf_nmt_interp\[inseq\]'"):
+    with pytest.raises(InputError, match=r"pip install -e '\.\[inseq\]'"):
         hni.to_inseq(results)
 
 

@@ -37,6 +37,7 @@ def open_page(browser, tmp_path):
         page = context.new_page()
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(dialog.message) or dialog.dismiss())
         page.on("request", lambda request: request.url.startswith("file:") or complaints.append(request.url))
         page.goto((tmp_path / "page.html").as_uri())
         return page
@@ -64,6 +65,9 @@ def test_demo_report(open_page, tmp_path, monkeypatch):
     assert max(shades) == shades[1] == 1
     page.keyboard.press("ArrowRight")
     assert detail(page).startswith("schläft comes most from sleeping")
+    lit = card.locator("button.word").evaluate_all("all => all.map(n => Number(n.style.getPropertyValue('--v')))")
+    assert max(lit[:2]) == 1  # the words before, and no others
+    assert max(lit[2:]) == 0
     page.keyboard.press("Escape")
     assert detail(page).startswith("Choose a target word")
     page.get_by_label("subwords").check()
@@ -121,13 +125,14 @@ def test_keyboard_and_screen_reader(open_page, result):
     share = round(100 * float(result.to_words().source_contribution[1]))
     assert f'button "Katze {share} % from the source"' in seen
     assert 'table "What contributed to each target word"' in seen
+    assert f'cell "A → Eine: {str(result.to_words().source[0, 0])[:5]}' in seen  # exact values without a mouse
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_can_be_read_on_every_shade(open_page, result, scheme):
     page = open_page(render([result]))
     page.emulate_media(color_scheme=scheme)
-    ratios = page.evaluate("""() => {
+    shades = page.evaluate("""() => {
       const light = (rgb) => rgb.map((c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
         .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
       const numbers = (text) => text.match(/[\\d.]+/g).map(Number);
@@ -139,10 +144,21 @@ def test_text_can_be_read_on_every_shade(open_page, result, scheme):
         const [r, g, b, alpha = 1] = numbers(style.backgroundColor);
         const ground = light([r, g, b].map((c, i) => alpha * c + (1 - alpha) * below[i]));
         const text = light(numbers(style.color));
-        return (Math.max(ground, text) + 0.05) / (Math.min(ground, text) + 0.05);
+        return [ground, (Math.max(ground, text) + 0.05) / (Math.min(ground, text) + 0.05)];
       });
     }""")
+    grounds, ratios = zip(*shades, strict=True)
     assert min(ratios) > 4.5  # WCAG AA
+    assert list(grounds) == sorted(set(grounds), reverse=scheme == "light")  # told apart in grey, too
+
+
+def test_light_and_dark_by_the_button(open_page, result):
+    page = open_page(render([result]))
+    grounds = []
+    for _ in range(3):
+        grounds.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        page.get_by_label("Switch between light and dark").click()
+    assert grounds[0] == grounds[2] != grounds[1]
 
 
 def test_prints_every_sentence(open_page, tmp_path):
@@ -156,7 +172,6 @@ def test_prints_every_sentence(open_page, tmp_path):
 def test_hostile_text_is_text(open_page):
     hostile = make_result([f"▁{PAYLOAD}", "</s>"], [f"▁{PAYLOAD}", "</s>"], method=PAYLOAD)
     page = open_page(render([hostile], title=PAYLOAD))
-    page.on("dialog", lambda dialog: pytest.fail("the page ran a script from the data"))
     assert page.locator(".words button.word").first.inner_text().startswith(PAYLOAD)
     assert page.locator("img").count() == 0
 

@@ -114,6 +114,25 @@ def test_a_trainer_pushes_what_it_saves(hub, parts, tmp_path) -> None:
     assert b"| `learning_rate` | `0.0003` |" in commit["README.md"]
 
 
+def test_branches_are_refused(hub, parts, tmp_path) -> None:
+    with pytest.raises(InputError, match="hub_revision: 'next', but pushes go to main"):
+        training(tmp_path, parts, hub_revision="next")
+    with pytest.raises(InputError, match="revision: 'next', but pushes go to main"):
+        training(tmp_path, parts).push_to_hub(revision="next")
+    assert hub.repos["me/trained"]["commits"] == []
+
+
+def test_a_card_of_an_earlier_training_is_not_sent(hub, parts, tmp_path) -> None:
+    (tmp_path / "README.md").write_text("Of an earlier training.")
+    trainer = training(tmp_path, parts, hub_strategy="end", max_steps=1)
+    trainer.train()
+    trainer.push_to_hub()
+    assert b"| `max_steps` | `1` |" in hub.repos["me/trained"]["commits"][-1]["README.md"]
+    (tmp_path / "README.md").write_text("Of this one, by hand.")
+    trainer.push_to_hub()
+    assert hub.repos["me/trained"]["commits"][-1]["README.md"] == b"Of this one, by hand."
+
+
 def training(folder, parts, **settings):
     model, tokenizer = parts
     quiet = {"report_to": "none", "use_cpu": True, "disable_tqdm": True, "max_steps": 2, "save_steps": 1}
@@ -169,6 +188,7 @@ def test_mistakes_of_our_own_are_no_errors_of_the_user(folder, monkeypatch) -> N
         ("config.json", "no config.json"),
         ("model.safetensors", "no weights in safetensors"),
         ("tokenizer_config.json", "no tokenizer"),
+        ("generation_config.json", "no generation_config.json"),
         ("README.md", "no card"),
         ("modeling_gated.py", "no modeling_gated.py, the code of its model"),
     ],

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from hf_nmt_interp.cli.main import main
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.pruning import plot_pruning, read_runs
 
@@ -68,3 +69,18 @@ def test_a_folder_without_results_is_named(tmp_path):
         read_runs([tmp_path / "nowhere"])
     with pytest.raises(InputError, match="at least one output folder"):
         read_runs([])
+
+
+def test_the_table_of_the_verb_fits_a_terminal_and_files_have_all(runs, capsys):
+    for folder, name in (("a", "encoder-0.005-longer"), ("b", "decoder-0.005-longer")):
+        (runs / folder).rename(runs / name)
+    arguments = ["pruning-table", *map(str, runs.glob("*coder*")), "--before", str(runs / "before.json")]
+    assert main(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines if line.strip()] == [
+        *("run", next(line for line in lines if "─" in line).strip()),
+        *("before", "encoder-0.005-longer", "decoder-0.005-longer"),
+    ]
+    assert main([*arguments, "--format", "tsv"]) == 0
+    assert "encoder heads by role" in capsys.readouterr().out

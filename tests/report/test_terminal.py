@@ -42,7 +42,7 @@ def test_ascii_and_no_colour(result, monkeypatch) -> None:
     assert "############ 100%" in text
     assert "\x1b[" in _shown(result, force_terminal=True, color_system="256")
     monkeypatch.setenv("NO_COLOR", "1")
-    assert "38;5" not in _shown(result, force_terminal=True)
+    assert "38;5" not in _shown(result, force_terminal=True, color_system="256")
 
 
 def test_fits_80_columns(result) -> None:

@@ -6,7 +6,10 @@ import sys
 import pytest
 from huggingface_hub import ModelCard
 
+from hf_nmt_interp.report.cards import model_card
+from hf_nmt_interp.training.sharing import hub_name
 from tests.hub_server import hub_server
+from tests.tiny_models import tiny_model
 from tests.trainer_scripts.every_trainer import RUNS, command_line, options_of
 from tests.trainer_scripts.test_train_l0 import start  # noqa: F401  (a fixture)
 
@@ -36,12 +39,13 @@ def test_every_trainer_writes_a_card_whose_lines_run(start, tmp_path, monkeypatc
     found = ModelCard(text).data
     assert (found.library_name, found.pipeline_tag, found.license) == ("transformers", "translation", "cc0-1.0")
     assert (found.datasets, found.language) == (["made-up"], ["en", "de"])
-    assert found.base_model == ("demo-en-de" if "model" in options else None)
+    assert found.base_model is None  # the box is not on the Hub
+    assert ("| started from | demo-en-de |" in text) == ("model" in options)
     assert {score.metric_type for score in found.eval_results} == {"sacrebleu", "chrf"}
     assert SPECIAL[name] in text
     assert "| `learning_rate` | `0.0003` |" in text
     assert ("lrp has no rules" if name == "seq2seq" else "Source contribution by target position") in text
-    assert f"python {RUNS[name][0].__file__}" in text
+    assert f"python trainer_scripts/train_{name}.py" in text
     assert "hf_secret" not in text
 
     monkeypatch.chdir(folder.parent)
@@ -54,7 +58,7 @@ def test_every_trainer_writes_a_card_whose_lines_run(start, tmp_path, monkeypatc
 @pytest.mark.parametrize("name", ["translation", "l0"])
 def test_what_a_script_pushes_has_its_card(start, tmp_path, monkeypatch, name):  # noqa: F811
     model, data = start
-    hub = {"push_to_hub": True, "hub_model_id": "me/mine", "hub_strategy": "end", "card_sentences": 0}
+    hub = {"push_to_hub": True, "hub_model_id": "me/mine", "hub_strategy": "end", "card_sentences": 0, "base_model": "a/b"}
     training = {"output_dir": tmp_path / "run", "max_steps": 1}
     monkeypatch.setattr(sys, "argv", command_line(name, options_of(name, model, **data, **hub, **training)))
     with hub_server(monkeypatch) as server:
@@ -62,7 +66,16 @@ def test_what_a_script_pushes_has_its_card(start, tmp_path, monkeypatch, name): 
     (commit,) = server.repos["me/mine"]["commits"]
     card = commit["README.md"].decode()
     assert "model-index" in card
+    assert ModelCard(card).data.base_model == "a/b"
     assert SPECIAL[name] in card
     assert 'name = "me/mine"' in card
     if name == "l0":
         assert "me/mine" not in (tmp_path / "run/gated/README.md").read_text().split("## Use")[1]
+
+
+def test_the_name_of_a_base_model_is_that_on_the_hub(tmp_path):
+    assert [hub_name(model) for model in (None, "demo:en-de", "me/base", str(tmp_path))] == [None, None, "me/base", None]
+    tiny_model("marian").save_pretrained(tmp_path)
+    for about, name in (({}, None), ({"base_model": "a/b"}, "a/b"), ({"base_model": "a/b", "name": "me/c"}, "me/c")):
+        (tmp_path / "README.md").write_text(model_card(tmp_path, about), encoding="utf-8")
+        assert hub_name(str(tmp_path)) == name

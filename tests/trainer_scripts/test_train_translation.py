@@ -117,7 +117,7 @@ def test_text_files_to_a_float16_export(corpus, tmp_path, run, capsys):
     assert results["train_seconds"] > 0
     assert 0 < results["test_chrf"] <= 100
     assert 0 <= results["test_bleu"] <= 100
-    assert results["command"].startswith(f"python {SCRIPT} --output_dir {run_folder}")
+    assert results["command"].startswith(f"python trainer_scripts/train_translation.py --output_dir {run_folder}")
 
     folders = export, run_folder, *list_checkpoints(run_folder)
     weights, final, first, second = (load_file(folder / "model.safetensors") for folder in folders)

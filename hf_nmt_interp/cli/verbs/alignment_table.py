@@ -4,10 +4,10 @@ force  the two translators are led through sentence pairs with gold links
 free   each translates its side of them; the reference is made from eflomal's links (needs --eflomal)
 noise  SmoothGrad by the deviation of its noise: error rate, and entropy of the soft alignment
 
-eflomal (pip install "hf_nmt_interp[yardstick]") is trained on --train and the gold text at once. Words of the gold
-text with the old German ß are spelt as in --train. Layers and heads of attention are chosen by agreement of the two
-directions, without gold links. What is done is kept in FOLDER, and the same command goes on after a run that was cut
-off; table.md and table.jsonl there have the rows so far, log.txt tells what it is at.
+eflomal (pip install -c constraints.txt -e ".[yardstick]") is trained on --train and the gold text at once. Words of
+the gold text with the old German ß are spelt as in --train. Layers and heads of attention are chosen by agreement of
+the two directions, without gold links. What is done is kept in FOLDER, and the same command goes on after a run that
+was cut off; table.md and table.jsonl there have the rows so far, log.txt tells what it is at.
 
 Examples:
   hf-nmt-interp alignment-table out --reverse-model demo:de-en --gold gold.txt train.en train.de --table force

@@ -42,6 +42,7 @@ def run(args: argparse.Namespace) -> None:
     from hf_nmt_interp.report.terminal import table
 
     model, tokenizer = load(args.model, "cpu")
+    parameters = model.num_parameters()
     if args.heads:
         model = _keep_most_relevant(args)
     elif not getattr(model.config, "gated_attentions", None):
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> None:
         pruned.save_pretrained(output)
     tokenizer.save_pretrained(output)
     before = {kind: [attention.kept_heads for attention in layers] for kind, layers in model.attentions().items()}
-    rows = [_row("before", model, before), _row("pruned", pruned, pruned.kept_heads())]
+    rows = [_row("before", parameters, before), _row("pruned", pruned.num_parameters(), pruned.kept_heads())]
     Console().print(table(rows))
 
 
@@ -74,7 +75,7 @@ def _keep_most_relevant(args: argparse.Namespace) -> Any:
     return gated
 
 
-def _row(name: str, model: Any, heads: dict[str, list[list[int]]]) -> Row:
+def _row(name: str, parameters: int, heads: dict[str, list[list[int]]]) -> Row:
     counts = {kind: sum(map(len, layers)) for kind, layers in heads.items()}
     e, d, cross = counts["encoder"], counts["decoder"], counts["cross"]
-    return {"model": name, "heads e/d/d-e": f"{e}/{d}/{cross}", "parameters": f"{model.num_parameters():,}"}
+    return {"model": name, "heads e/d/d-e": f"{e}/{d}/{cross}", "parameters": f"{parameters:,}"}

@@ -1,7 +1,8 @@
 """Compare pruning runs: how many heads each has left, its BLEU, and the roles of the heads that survive.
 
 Runs are output folders of trainer_scripts/train_l0.py. Roles are told by reports of the verb heads: of the translator
-before pruning (--before), and of what each run left of it, if it is RUN/heads.json.
+before pruning (--before), and of what each run left of it, if it is RUN/heads.json. The table on a terminal counts
+heads (e/d/d-e: of encoder, decoder and cross-attention) and leaves roles to --figure and the other formats.
 
 Examples:
   hf-nmt-interp pruning-table runs/l0 --figure pruning.png
@@ -12,9 +13,11 @@ Examples:
 import argparse
 from pathlib import Path
 
-from hf_nmt_interp.cli.arguments import add_output
+from hf_nmt_interp.cli.arguments import add_output, chosen_format
 from hf_nmt_interp.cli.output import write_rows
 from hf_nmt_interp.errors import InputError
+
+SHORT = {"heads e/d/d-e": "e/d/d-e", "encoder layers": "layers"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +37,10 @@ def run(args: argparse.Namespace) -> None:
     if args.gates and len(args.runs) > 1:
         raise InputError(f"--gates: draws the history of one run; {len(args.runs)} were given")
     models = read_runs(args.runs, args.before)
-    write_rows([model.row() for model in models], args, "Pruned heads")
+    rows = [model.row() for model in models]
+    if chosen_format(args) == "table":  # without roles, in 80 columns
+        rows = [{SHORT.get(name, name): x for name, x in list(row.items())[:-1]} for row in rows]
+    write_rows(rows, args, "Pruned heads")
     if args.figure:
         plot_pruning(models, args.figure)
     if args.gates:

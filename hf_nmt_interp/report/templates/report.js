@@ -121,7 +121,7 @@ function heatMap(panel, shown) {
   panel.rows = shown.target_tokens.map((target, t) => {
     const cell = (value, most, from, parts) => {
       const node = make("td", { textContent: cellText(value, parts, most) });
-      node.dataset.tip = from + " → " + target + ": " + exact(value);
+      node.ariaLabel = node.dataset.tip = from + " → " + target + ": " + exact(value); // for readers, and on hover
       shade(node, value, most);
       return node;
     };
