@@ -195,5 +195,6 @@ def test_limits_of_every_method_are_told():
 
 def test_the_checklist_for_a_method_is_the_same_in_both_places():
     section = re.compile(r"^## Add an attribution method\n.*?(?=^## )", re.DOTALL | re.MULTILINE)
-    one, other = (section.findall((ROOT / name).read_text(encoding="utf-8")) for name in ("README.md", "CONTRIBUTING.md"))
+    texts = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md")]
+    one, other = map(section.findall, texts)
     assert one == other != []

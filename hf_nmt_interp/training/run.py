@@ -377,7 +377,7 @@ class Run:
         about: dict[str, Any] = {
             "name": self.trainer.repo_name if shared else None,
             "base_model": self.base_model,
-            "started_from": self.base.replace("demo:", "demo-") if (self.base or "").startswith("demo:") else None,
+            "started_from": self.base.replace("demo:", "demo-") if self.base and "demo:" in self.base else None,
             "datasets": data.data_names or ([data.dataset] if data.dataset else None),
             "license": data.license,
             "source_lang": data.source_lang,

@@ -34,7 +34,8 @@ def hub_name(model: str | None) -> str | None:
     from huggingface_hub import ModelCard
 
     known = ModelCard(card.read_text(encoding="utf-8"), ignore_metadata_errors=True).data
-    return known.model_name if "/" in (known.model_name or "") else known.base_model
+    name = known.get("model_name")
+    return name if "/" in (name or "") else known.get("base_model")
 
 
 def write_card(config: Any, folder: str | Path, **about: Any) -> None:

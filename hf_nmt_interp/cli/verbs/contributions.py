@@ -12,6 +12,7 @@ With --prefix, --compare (e.g. mle=runs/mle mrt=runs/mrt), --checkpoints or --fi
 one source and one target length (the most frequent ones if not given). It needs references and can tell more:
 accuracy             share of the reference's tokens that are the model's first choice
 kl_to_final          distance of the tokens' influences from those of the model named by --final
+json and tsv also have the lengths and the number of sentences.
 
 With --shards the statistics of each sentence of a corpus are written; merge gives their means.
 
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from hf_nmt_interp.cli.arguments import (
     add_translating,
+    chosen_format,
     generate_options,
     labelled,
     positive,
@@ -151,7 +153,11 @@ def run_study(args: argparse.Namespace) -> None:
         if args.checkpoints:
             path = Path(args.figure)
             plot_training(study, path.with_name(f"{path.stem}-training{path.suffix}"))
-    write_rows([row for row in study.rows if args.statistic in (None, row["statistic"])], args, "Contributions")
+    rows = [row for row in study.rows if args.statistic in (None, row["statistic"])]
+    if chosen_format(args) == "table":  # 80 columns; these are the same in all rows
+        same = ("source_tokens", "target_tokens", "sentences")
+        rows = [{name: value for name, value in row.items() if name not in same} for row in rows]
+    write_rows(rows, args, "Contributions")
 
 
 def model_names(args: argparse.Namespace) -> dict[str, str]:
