@@ -122,7 +122,7 @@ def test_arrays_that_are_views_are_saved(tmp_path):
 
 
 def test_files_that_are_not_results_are_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere"):
+    with pytest.raises(InputError, match=r"path: .*nowhere is not a saved AttributionResult .No such file"):
         AttributionResult.load(tmp_path / "nowhere")
     (tmp_path / "text").write_text("not a safetensors file")
     with pytest.raises(InputError, match=r"path: .*text is not a saved AttributionResult"):
