@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hf_nmt_interp.training.launch import run_script
+from hf_nmt_interp.training.launch import read_arguments, run_script
 from hf_nmt_interp.training.run import DataArguments, find_checkpoint
 
 DEFAULTS = {"learning_rate": 1e-3, "lr_scheduler_type": "constant", "tokens_per_batch": 256, "max_steps": 4000}
@@ -62,7 +62,7 @@ def make_parser() -> Any:
     from hf_nmt_interp.training.translation import TranslationConfig
 
     kinds: Any = (StudyArguments, DataArguments, TranslationConfig)
-    parser = HfArgumentParser(kinds)
+    parser = HfArgumentParser(kinds, allow_abbrev=False)
     parser.set_defaults(**DEFAULTS)
     return parser
 
@@ -88,8 +88,7 @@ def train(name: str, model: Any, study: StudyArguments, task: Any, config: Any) 
 
 def main() -> None:
     parser = make_parser()
-    arguments: tuple[Any, ...] = parser.parse_args_into_dataclasses()
-    study, data, config = arguments
+    study, data, config = read_arguments(parser)
 
     from transformers import set_seed
 
@@ -103,7 +102,7 @@ def main() -> None:
         if is_complete(folder / name, steps):
             continue
         own = ["--output_dir", str(folder / name), "--max_steps", str(steps), "--seed", str(config.seed + run.seed)]
-        own_config: Any = parser.parse_args_into_dataclasses([*sys.argv[1:], *own])[2]
+        own_config = read_arguments(parser, [*sys.argv[1:], *own])[2]
         set_seed(own_config.seed)
         train(name, task.make_model(run), study, task, own_config)
     report(folder, study.paper)

@@ -35,7 +35,7 @@ from typing import Any
 
 from hf_nmt_interp.cli.verbs.contributions import PREFIXES
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.training.launch import run_script
+from hf_nmt_interp.training.launch import is_lone, read_arguments, run_script
 
 Row = dict[str, Any]
 QUIET = ["--report_to", "none", "--per_device_eval_batch_size", "50"]
@@ -80,15 +80,22 @@ def study_box(args: argparse.Namespace) -> None:
     report(args, {"box": args.model})
 
 
+def ways(args: argparse.Namespace) -> dict[str, tuple[str, list]]:
+    """Script and arguments of each way to train a translator on."""
+    risk = ["--candidates", args.candidates, "--alpha", args.alpha, "--test_before", "false"]
+    own: dict[str, list] = {"mle": [], "dropout": ["--target_word_dropout", args.dropout], "mrt": risk}
+    return {
+        name: ("train_mrt" if name == "mrt" else "train_translation", ["--model", args.model, *GO_ON.split(), *words])
+        for name, words in own.items()
+    }
+
+
 def study_objectives(args: argparse.Namespace) -> None:
     """Ways to train a translator on (section 5)."""
-    risk = ["--candidates", args.candidates, "--alpha", args.alpha, "--test_before", "false"]
-    ways: dict[str, list] = {"mle": [], "dropout": ["--target_word_dropout", args.dropout], "mrt": risk}
     score(args)
-    for name, words in ways.items():
-        script = "train_mrt" if name == "mrt" else "train_translation"
-        train(args, name, ["--model", args.model, *GO_ON.split(), *words], script)
-    report(args, {"box": args.model} | {name: str(args.output_dir / name) for name in ways})
+    for name, (script, words) in ways(args).items():
+        train(args, name, words, script)
+    report(args, {"box": args.model} | {name: str(args.output_dir / name) for name in ways(args)})
 
 
 def study_amount(args: argparse.Namespace) -> None:
@@ -129,11 +136,9 @@ def words_for(args: argparse.Namespace, name: str, words: Iterable[Any] = ()) ->
     return list(map(str, ["--train", *args.train, "--test", *args.test, *QUIET, *words, *args.more, *own]))
 
 
-def parse(words: list[str]) -> tuple[Any, ...]:
+def parse(words: list[str], script: str = "train_translation") -> tuple[Any, ...]:
     """Arguments of a training: of the model, of the data, of the trainer."""
-    from train_translation import make_parser
-
-    return make_parser().parse_args_into_dataclasses(words)
+    return read_arguments(import_module(script).make_parser(), words)
 
 
 def results_of(folder: Path) -> Row:
@@ -214,7 +219,7 @@ def check(args: argparse.Namespace) -> None:
     """Read the held-out pairs, and refuse what would only fail after the trainings."""
     from hf_nmt_interp.text.corpus import read_pairs
 
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 or "MASTER_PORT" in os.environ:
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 or is_lone():
         raise InputError("launcher: several processes; train by them with train_*.py, and compare by hf-nmt-interp")
     numbers = {name: getattr(args, name, 1) for name in ("pairs", "steps", "every", "sizes")}
     for name, number in numbers.items():
@@ -223,10 +228,8 @@ def check(args: argparse.Namespace) -> None:
     if args.study == "box" and args.more:
         raise InputError(f"{args.more[0]}: no training is made here that it could be for")
     if args.study != "box":
-        try:
-            parse(words_for(args, args.study))
-        except ValueError as error:
-            raise InputError(f"{' '.join(args.more)}: {error}") from error
+        for script, words in ways(args).values() if args.study == "objectives" else [("train_translation", [])]:
+            parse(words_for(args, args.study, words), script)
     files = args.held
     if len(files) % 2:
         raise InputError(f"--held: {len(files)} files; give two parallel text files, or four")

@@ -139,7 +139,7 @@ def run(args: argparse.Namespace, name: str, stack: Any, batch: Any, evaluate: A
     from hf_nmt_interp.training.side_by_side import train
 
     print(f"{name}: {len(next(iter(stack.weights.values())))} models side by side", file=sys.stderr, flush=True)
-    file = args.output_dir / f"{name.replace(' ', '-')}.pt"
+    file = args.output_dir / f"{name.replace(' ', '-')}.safetensors"
     settings: dict[str, Any] = {"eval_steps": args.eval_steps, "learning_rate": args.learning_rate}
     return train(stack, batch, evaluate, steps=steps, file=file, **settings)
 

@@ -23,7 +23,7 @@ is that of the translator; `perturbed_loss` should be above it, and `mask_mean` 
 from dataclasses import dataclass, field
 from typing import Any
 
-from hf_nmt_interp.training.launch import run_script
+from hf_nmt_interp.training.launch import read_arguments, run_script
 from hf_nmt_interp.training.run import DataArguments, Run, check_data
 
 
@@ -56,20 +56,19 @@ def make_parser() -> Any:
     from hf_nmt_interp.training.calibration import CalibrationConfig
 
     kinds: Any = (ModelArguments, DataArguments, CalibrationConfig)
-    return HfArgumentParser(kinds)
+    return HfArgumentParser(kinds, allow_abbrev=False)
 
 
 def main() -> None:
     from hf_nmt_interp.training.launch import start_missing_processes
 
     start_missing_processes()
-    arguments: tuple[Any, ...] = make_parser().parse_args_into_dataclasses()
-    model_args, data, config = arguments
+    model_args, data, config = read_arguments(make_parser())
 
-    from transformers import AutoTokenizer, set_seed
+    from transformers import set_seed
 
     from hf_nmt_interp.decoding.languages import set_languages
-    from hf_nmt_interp.models.demo import find_model
+    from hf_nmt_interp.models.loading import load_tokenizer
     from hf_nmt_interp.training.calibration import CalibrationTrainer, load_calibrated
 
     set_seed(config.seed)
@@ -77,7 +76,7 @@ def main() -> None:
     given = {name: getattr(model_args, name) for name in ("fusion", "fusion_lambda", "anneal_steps")}
     settings = {name: value for name, value in given.items() if value is not None}
     model = load_calibrated(model_args.model, model_args.from_scratch, **settings)
-    tokenizer = AutoTokenizer.from_pretrained(find_model(model_args.model), trust_remote_code=False)
+    tokenizer = load_tokenizer(model_args.model)
     set_languages(model, tokenizer, *data.codes)
     base = None if model_args.from_scratch else model_args.model
     Run(CalibrationTrainer, model, tokenizer, data, config, model_args.max_length, base).complete(model_args.export)

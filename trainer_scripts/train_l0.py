@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hf_nmt_interp.training.launch import run_script
+from hf_nmt_interp.training.launch import read_arguments, run_script
 from hf_nmt_interp.training.run import DataArguments, Run, check_data
 
 
@@ -56,7 +56,7 @@ def make_parser() -> Any:
     from hf_nmt_interp.training.l0 import L0Config
 
     kinds: Any = (ModelArguments, DataArguments, L0Config)
-    return HfArgumentParser(kinds)
+    return HfArgumentParser(kinds, allow_abbrev=False)
 
 
 def describe(model: Any) -> dict[str, Any]:
@@ -92,19 +92,18 @@ def main() -> None:
     from hf_nmt_interp.training.launch import start_missing_processes
 
     start_missing_processes()
-    arguments: tuple[Any, ...] = make_parser().parse_args_into_dataclasses()
-    model_args, data, config = arguments
+    model_args, data, config = read_arguments(make_parser())
 
-    from transformers import AutoTokenizer, set_seed
+    from transformers import set_seed
 
     from hf_nmt_interp.decoding.languages import set_languages
-    from hf_nmt_interp.models.demo import find_model
+    from hf_nmt_interp.models.loading import load_tokenizer
     from hf_nmt_interp.training.l0 import L0Trainer, load_gated
 
     set_seed(config.seed)
     check_data(data, config)
     model = load_gated(model_args.model, config.gated_attentions, gate_init=model_args.gate_init)
-    tokenizer = AutoTokenizer.from_pretrained(find_model(model_args.model), trust_remote_code=False)
+    tokenizer = load_tokenizer(model_args.model)
     set_languages(model, tokenizer, *data.codes)
     run = Run(L0Trainer, model, tokenizer, data, config, model_args.max_length, model_args.model)
     results = {"before": describe(model.prune()) | (run.test() if data.test and model_args.test_before else {})}

@@ -22,7 +22,7 @@ At the end there are the model, and `results.json` with the scores before and af
 from dataclasses import dataclass, field
 from typing import Any
 
-from hf_nmt_interp.training.launch import run_script
+from hf_nmt_interp.training.launch import read_arguments, run_script
 from hf_nmt_interp.training.run import DataArguments, Run, check_data, load_checkpoint
 
 
@@ -46,15 +46,14 @@ def make_parser() -> Any:
     from hf_nmt_interp.training.mrt import MRTConfig
 
     kinds: Any = (ModelArguments, DataArguments, MRTConfig)
-    return HfArgumentParser(kinds)
+    return HfArgumentParser(kinds, allow_abbrev=False)
 
 
 def main() -> None:
     from hf_nmt_interp.training.launch import start_missing_processes
 
     start_missing_processes()
-    arguments: tuple[Any, ...] = make_parser().parse_args_into_dataclasses()
-    model_args, data, config = arguments
+    model_args, data, config = read_arguments(make_parser())
 
     from transformers import set_seed
 

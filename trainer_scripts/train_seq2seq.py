@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.training.launch import run_script
+from hf_nmt_interp.training.launch import read_arguments, run_script
 from hf_nmt_interp.training.run import (
     DataArguments,
     Run,
@@ -54,7 +54,7 @@ def make_parser() -> Any:
     from hf_nmt_interp.training.translation import TranslationConfig
 
     kinds: Any = (ModelArguments, DataArguments, TranslationConfig)
-    return HfArgumentParser(kinds)
+    return HfArgumentParser(kinds, allow_abbrev=False)
 
 
 def new_model(arguments: ModelArguments, tokenizer: Any) -> Any:
@@ -82,8 +82,7 @@ def main() -> None:
     from hf_nmt_interp.training.launch import start_missing_processes
 
     start_missing_processes()
-    arguments: tuple[Any, ...] = make_parser().parse_args_into_dataclasses()
-    model_args, data, config = arguments
+    model_args, data, config = read_arguments(make_parser())
 
     from transformers import set_seed
 

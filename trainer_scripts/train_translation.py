@@ -17,13 +17,12 @@ splits are then named by --train, --valid and --test. The same command run again
 checkpoint in --output_dir, and gives what it would have given had it never been stopped.
 """
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.training.launch import run_script
+from hf_nmt_interp.training.launch import read_arguments, run_script
 from hf_nmt_interp.training.run import (
     DataArguments,
     Run,
@@ -67,7 +66,7 @@ def make_parser() -> Any:
     from hf_nmt_interp.training.translation import TranslationConfig
 
     kinds: Any = (ModelArguments, DataArguments, TranslationConfig)
-    return HfArgumentParser(kinds)
+    return HfArgumentParser(kinds, allow_abbrev=False)
 
 
 def load_model(arguments: ModelArguments, data: DataArguments, config: Any) -> tuple[Any, Any]:
@@ -75,11 +74,9 @@ def load_model(arguments: ModelArguments, data: DataArguments, config: Any) -> t
     if arguments.model:
         return load_checkpoint(arguments.model, data)
     if arguments.tokenizer:
-        from transformers import AutoTokenizer
+        from hf_nmt_interp.models.loading import load_tokenizer
 
-        from hf_nmt_interp.models.demo import find_model
-
-        tokenizer = AutoTokenizer.from_pretrained(find_model(arguments.tokenizer), trust_remote_code=False)
+        tokenizer = load_tokenizer(arguments.tokenizer, "--tokenizer")
     else:
         tokenizer = new_tokenizer(data, config, arguments.vocab_size, arguments.max_length)
     return new_model(arguments, tokenizer), tokenizer
@@ -116,11 +113,12 @@ def dense_config(arguments: ModelArguments, **more: Any) -> Any:
 def sparse_config(arguments: ModelArguments, **more: Any) -> Any:
     """The architecture of a pruned model, to be trained from scratch (voita2019, table 2, right column)."""
     from hf_nmt_interp.models.gated import GatedMarianConfig
+    from hf_nmt_interp.models.loading import load_config
 
     path = Path(arguments.heads) / "config.json"
     if not path.is_file():
         raise InputError(f"--heads: {arguments.heads!r} is neither a number nor a folder with a config.json")
-    family = json.loads(path.read_text(encoding="utf-8"))["model_type"].removeprefix("gated_")
+    family = load_config(arguments.heads, "--heads").model_type.removeprefix("gated_")
     if family != "marian":
         raise InputError(f"--heads: {arguments.heads!r} is of the family {family!r}; new models are Marian's")
     return GatedMarianConfig.from_pretrained(arguments.heads, **more, gated_attentions=[], dtype="float32")
@@ -130,8 +128,7 @@ def main() -> None:
     from hf_nmt_interp.training.launch import start_missing_processes
 
     start_missing_processes()
-    arguments: tuple[Any, ...] = make_parser().parse_args_into_dataclasses()
-    model_args, data, config = arguments
+    model_args, data, config = read_arguments(make_parser())
 
     from transformers import set_seed
 

@@ -79,7 +79,9 @@ def too_long(size: int, stack: Any) -> str:
     limit = getattr(stack.config, "max_position_embeddings", None)
     if size <= (limit or LONGEST):
         return ""
-    return f"{size} tokens are more than the " + (f"model's {limit} positions" if limit else f"{LONGEST} that are taken")
+    return f"{size} tokens are more than the " + (
+        f"model's {limit} positions" if limit else f"{LONGEST} that are taken"
+    )
 
 
 @overload

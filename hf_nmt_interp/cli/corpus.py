@@ -123,7 +123,7 @@ def run_corpus(args: argparse.Namespace, paths: Sequence[str | None], make_job: 
     """
     lines, (rank, processes) = read_corpus(args, paths), place()
     folder = ShardFolder(args.shards)
-    folder.begin(_about(args, paths))
+    folder.begin(_about(args, paths), alone=processes == 1)
     job: Job | None = None
     total, number, missing = 0, 0, None
     report = Refusals(args, "its row is empty", folder.folder / "bad")

@@ -1,14 +1,11 @@
 """From `--model` to a model and its tokenizer."""
 
 import argparse
-import json
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import repeat
 from pathlib import Path
-from pickle import UnpicklingError  # what torch raises for weights that are more than numbers
 from typing import Any
 
 from hf_nmt_interp.decoding.languages import set_languages
@@ -85,80 +82,13 @@ def _from_box(name: str) -> tuple[Any, Any]:
 
 
 def _from_pretrained(name: str) -> tuple[Any, Any]:
-    path = Path(name).expanduser()
-    if path.exists() and not (path / "config.json").exists():
-        raise InputError(f"--model: {name!r} has no config.json; give a folder written by save_pretrained")
-    if not path.exists() and (name.count("/") > 1 or name.startswith((".", "/", "~"))):
-        raise InputError(f"--model: there is no folder {name!r}")
-    from huggingface_hub.errors import StrictDataclassError
-    from safetensors import SafetensorError
-    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+    from transformers import AutoModelForSeq2SeqLM
 
-    from hf_nmt_interp.models import register_kinds
+    from hf_nmt_interp.models.loading import load_model, load_tokenizer
 
-    register_kinds()
-    place = str(path) if path.exists() else name
-    _check_json(path)
-    options: dict[str, Any] = {"output_loading_info": True, "ignore_mismatched_sizes": True, "dtype": "float32"}
-    wrong = OSError, ValueError, RuntimeError, ImportError, UnpicklingError, SafetensorError, StrictDataclassError
-    try:
-        with quiet():
-            model, info = AutoModelForSeq2SeqLM.from_pretrained(place, trust_remote_code=False, **options)
-    except wrong as error:
-        raise InputError(f"--model: {name!r} cannot be loaded: {_reason(error, path.exists())}") from error
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
-    except ImportError as error:  # it needs a library that is not installed
-        raise InputError(f"--model: {name!r}: its tokenizer cannot be loaded: {_reason(error, True)}") from error
-    except (OSError, ValueError, TypeError, RuntimeError) as error:  # TypeError: Marian's, where files are missing
-        raise InputError(f"--model: {name!r} has no tokenizer that loads; save it beside the weights") from error
-    _check_weights(name, model, info)
-    return model, tokenizer
-
-
-def _check_json(folder: Path) -> None:
-    """Refuse JSON files that were cut off; transformers passes over some of them in silence."""
-    for path in sorted(folder.glob("*.json")):
-        try:
-            json.loads(path.read_bytes())
-        except ValueError as error:
-            raise InputError(f"--model: {path} is no JSON ({error}); save the model again") from error
-
-
-def _check_weights(name: str, model: Any, info: dict[str, Any]) -> None:
-    """Refuse weights that would be random or are no numbers; say which have no place in the model."""
-    if missing := sorted(info["missing_keys"]):
-        raise InputError(f"--model: {name!r} has no weights for {missing[0]} and {len(missing) - 1} others")
-    if mismatched := sorted(info["mismatched_keys"]):
-        key, found, needed = mismatched[0]
-        raise InputError(
-            f"--model: {name!r} has {key} of {list(found)} where its config.json needs {list(needed)}, and "
-            f"{len(mismatched) - 1} others like it; they are not of the same model"
-        )
-    if bad := next((key for key, weight in model.named_parameters() if not weight.isfinite().all()), None):
-        raise InputError(f"--model: {name!r} has NaN or inf in {bad}; take an earlier checkpoint")
-    if unused := sorted(info["unexpected_keys"]):
-        print(
-            f"hf-nmt-interp: --model: {name!r} has weights that its config.json has no place for, {unused[0]} and "
-            f"{len(unused) - 1} others; they are left out",
-            file=sys.stderr,
-        )
-
-
-def _reason(error: Exception, is_local: bool) -> str:
-    """Why loading failed and what to do, in one line."""
-    text = " ".join(str(error).split())
-    if "trust_remote_code" in text:
-        return "it is made by code of its own, which is never run here; load it in Python, if you trust it"
-    if "Unrecognized configuration class" in text:
-        return "it is no encoder-decoder, and no others translate here; AutoModelForSeq2SeqLM must know its kind"
-    if is_local:
-        return text[:200]
-    if "offline" in text or "connect" in text:
-        return f"no connection to the Hub, and not downloaded before; give a local folder or {_BOX}en-de"
-    if "not a valid model identifier" in text or "404" in text:
-        return "no such model on the Hub and no such folder here (private ones need `hf auth login`)"
-    return text[:200]
+    with quiet():
+        model = load_model(AutoModelForSeq2SeqLM, name)
+    return model, load_tokenizer(name)
 
 
 def _to(model: Any, device: str) -> Any:

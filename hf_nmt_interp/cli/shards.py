@@ -115,8 +115,15 @@ class ShardFolder:
         """What was run."""
         return self._read("run.json", "is not a folder that --shards wrote", "verb", "shard_format")
 
-    def begin(self, about: Row) -> None:
-        """Note what is run, or check that a run that goes on is the same."""
+    def begin(self, about: Row, alone: bool = True) -> None:
+        """Note what is run, or check that a run that goes on is the same.
+
+        Args:
+            about: what decides about the results.
+            alone: no other process writes here now, so that what is half-written is left over.
+        """
+        for name in ("run.json", "total.json") if alone else ():
+            self._remove_parts(self.folder, name)
         if not (self.folder / "run.json").exists():
             if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.glob("shards/*"))):
                 raise InputError(f"--shards: {self.folder} is there and not of a run; give another folder")
@@ -143,14 +150,19 @@ class ShardFolder:
         """A shard's writer and a list for its refused lines; both are kept if nothing is raised."""
         path = self.path(number)
         refused: list[Row] = []
-        for left in path.parent.glob(f".{path.name}.*.part"):  # of a process that was killed
-            print(f"{left} is half-written, of a run that was cut off: removed and done again", file=sys.stderr)
-            left.unlink(missing_ok=True)
+        for file in (path, self.bad(number)):
+            self._remove_parts(file.parent, file.name)
         with written(path, WRITERS[path.suffix[1:]], schema) as writer:
             yield writer, refused
             if refused:  # before the shard, whose name says that all of it is done
                 with written(self.bad(number), JsonLines) as bad:
                     bad.write(refused)
+
+    def _remove_parts(self, folder: Path, name: str) -> None:
+        """Remove what a process that was killed has left of a file."""
+        for left in folder.glob(f".{name}.*.part"):
+            print(f"{left} is half-written, of a run that was cut off: removed and done again", file=sys.stderr)
+            left.unlink(missing_ok=True)
 
     def finish(self, lines: int, shards: int) -> None:
         """Note how much there is; each process notes the same."""

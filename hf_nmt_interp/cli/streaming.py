@@ -76,6 +76,9 @@ def complete_lines(paths: Sequence[str], window: int, source: str) -> int:
     for path in paths:
         with open(path, "rb+") as file:
             size = sum(len(line) for line in islice(file, count))
+            if size < os.path.getsize(path):
+                text = f"{path}: after line {count} it may be half-written, of a run that was cut off: done again"
+                print(text, file=sys.stderr)
             file.truncate(size)
     return count
 

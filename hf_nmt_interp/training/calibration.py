@@ -5,12 +5,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, GenerationConfig, TrainerCallback
+from transformers import GenerationConfig, TrainerCallback
 
 from hf_nmt_interp.decoding.force import decoder_inputs
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.calibrated import CalibratedAttentionMixin
 from hf_nmt_interp.models.demo import find_model
+from hf_nmt_interp.models.loading import load_config, load_model
 from hf_nmt_interp.training.losses import (
     label_smoothed_cross_entropy,
     linear_cross_entropy,
@@ -28,8 +29,7 @@ def load_calibrated(name: str, from_scratch: bool = False, **settings: Any) -> A
         from_scratch: take the checkpoint's sizes only, and draw all weights anew.
         settings: of `from_pretrained`, e.g. `fusion="anneal", anneal_steps=3000`.
     """
-    name = find_model(name)
-    kind = AutoConfig.from_pretrained(name, trust_remote_code=False).model_type.removeprefix("calibrated_")
+    kind = load_config(name, "name").model_type.removeprefix("calibrated_")
     classes: dict[str, Any] = {
         c.config_class.model_type.removeprefix("calibrated_"): c
         for c in CalibratedAttentionMixin.__subclasses__()
@@ -38,13 +38,15 @@ def load_calibrated(name: str, from_scratch: bool = False, **settings: Any) -> A
     if kind not in classes:
         known = ", ".join(classes)
         raise InputError(f"name: {name!r} is of the family {kind!r}, which has no calibrated models; {known} have")
+    place = find_model(name)
     try:
-        if not from_scratch:
-            return classes[kind].from_pretrained(name, dtype="float32", **settings)
-        model = classes[kind](classes[kind].config_class.from_pretrained(name, dtype="float32", **settings))
+        config = classes[kind].config_class.from_pretrained(place, dtype="float32", **settings)
     except ValueError as error:
         raise InputError(str(error)) from error
-    model.generation_config = GenerationConfig.from_pretrained(name)
+    if not from_scratch:
+        return load_model(classes[kind], name, "name", config=config)
+    model = classes[kind](config)
+    model.generation_config = GenerationConfig.from_pretrained(place)
     return model
 
 

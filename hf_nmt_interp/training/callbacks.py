@@ -10,6 +10,7 @@ from transformers.trainer_callback import ExportableState
 
 from hf_nmt_interp.analysis.contribution_study import ContributionStudy, contribution_study
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.files import write_whole
 
 CONTRIBUTIONS = "contributions.csv"
 
@@ -91,9 +92,7 @@ class ContributionCallback(TrainerCallback):
         model = getattr(kwargs["model"], "module", kwargs["model"])  # without a launcher's wrapper
         study = contribution_study({name: model}, *self._data, **self._options)
         self._rows += study.rows
-        path = Path(args.output_dir) / CONTRIBUTIONS
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(ContributionStudy(self._rows).to_csv(), encoding="utf-8")
+        write_whole(Path(args.output_dir) / CONTRIBUTIONS, ContributionStudy(self._rows).to_csv())
         figures = {f"contributions/{r['prefix']}/{r['statistic']}": round(r["mean"], 6) for r in study.means()}
         if self.log:
             due = control.should_log

@@ -14,14 +14,17 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from hf_nmt_interp.errors import InputError
 
+ARGUMENTS, STATE = "training_args.json", "trainer_state.json"  # files of a checkpoint
+UNFINISHED = "unfinished"  # folder of a run where a checkpoint is while it is written
+
 
 def list_checkpoints(folder: str | Path, *, complete: bool = True) -> list[Path]:
     """`checkpoint-<step>` folders of a training run, oldest first.
 
     Args:
         folder: the run's `output_dir`.
-        complete: leave out those a kill left half written: `trainer_state.json`, which is written last, is missing
-            or cut off, or another file is.
+        complete: leave out those that are half written or half deleted: a file is missing or cut off. Ours get their
+            names when they are whole, and are in `unfinished` before.
     """
     pattern = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
     steps = {path: match for path in Path(folder).glob("*/") if (match := pattern.fullmatch(path.name))}
@@ -30,14 +33,17 @@ def list_checkpoints(folder: str | Path, *, complete: bool = True) -> list[Path]
 
 
 def _is_complete(checkpoint: Path) -> bool:
+    arguments = checkpoint / ARGUMENTS
     try:
-        json.loads((checkpoint / "trainer_state.json").read_bytes())
-    except (FileNotFoundError, json.JSONDecodeError):
+        json.loads((checkpoint / STATE).read_bytes())
+        only_model = arguments.exists() and json.loads(arguments.read_bytes())["save_only_model"]
+    except (FileNotFoundError, ValueError):
         return False
     weights = list(checkpoint.glob("*.safetensors"))
     states = [*checkpoint.glob("*.pt"), *checkpoint.glob("*.pth")]  # zip archives, whose directory stands at the end
-    # without weights a kill caught it half deleted
-    return bool(weights) and all(map(_is_whole, weights)) and all(map(zipfile.is_zipfile, states))
+    needed = [] if only_model else ["optimizer*", "scheduler.pt", "rng_state*.pth"]
+    is_there = bool(weights) and all(any(checkpoint.glob(pattern)) for pattern in needed)
+    return is_there and all(map(_is_whole, weights)) and all(map(zipfile.is_zipfile, states))
 
 
 def _is_whole(weights: Path) -> bool:

@@ -1,6 +1,5 @@
 """Pruning of attention heads by Hard Concrete gates: cross entropy + lambda L_C (voita2019, section 6)."""
 
-import csv
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -8,12 +7,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig, TrainerCallback, set_seed
+from transformers import TrainerCallback, set_seed
 
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.models.demo import find_model
 from hf_nmt_interp.models.gated import GatedHeadsMixin
 from hf_nmt_interp.models.gated.configuration_gated import kinds_of
+from hf_nmt_interp.models.loading import load_config, load_model
+from hf_nmt_interp.text.files import write_whole
 from hf_nmt_interp.training.losses import l0_loss, ramp
 from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
 
@@ -30,8 +30,7 @@ def load_gated(name: str, gated_attentions: str | list[str] = "all", **settings:
             or "all".
         settings: of `from_pretrained`, e.g. `gate_init=2.0`.
     """
-    name = find_model(name)
-    kind = AutoConfig.from_pretrained(name, trust_remote_code=False).model_type
+    kind = load_config(name, "name").model_type
     classes: dict[str, Any] = {
         c.config_class.model_type: c for c in GatedHeadsMixin.__subclasses__() if c.config_class
     }
@@ -40,7 +39,7 @@ def load_gated(name: str, gated_attentions: str | list[str] = "all", **settings:
         raise InputError(f"name: {name!r} is of the family {kind!r}, which has no gated models; {known} have")
     if kind not in classes:  # a plain one
         kind, settings = f"gated_{kind}", settings | {"gated_attentions": gated_attentions}
-    model = classes[kind].from_pretrained(name, dtype="float32", **settings)
+    model = load_model(classes[kind], name, "name", **settings)
     model.add_gates(gated_attentions)
     return model
 
@@ -204,26 +203,31 @@ class GateHistory(TrainerCallback):
     _last = math.inf
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
-        if state.is_world_process_zero:
-            self._path = Path(args.output_dir) / HISTORY
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            rows = list(csv.DictReader(self._path.open())) if state.global_step and self._path.exists() else []
-            kept = [row for row in rows if int(row["step"]) <= state.global_step]
-            self._last = int(kept[-1]["step"]) if kept else -1
-            with self._path.open("w", newline="") as file:
-                writer = csv.DictWriter(file, ["step", "kind", "layer", "head", "log_alpha", "open"])
-                writer.writeheader()
-                writer.writerows(kept)
+        if not state.is_world_process_zero:
+            return
+        self._path = Path(args.output_dir) / HISTORY
+        there = self._path.read_text() if state.global_step and self._path.exists() else ""
+        lines = there.splitlines(keepends=True)[1:]
+        # a kill may have cut off the last line, and the number of its step
+        kept = [line for line in lines if line.endswith("\n") and _step_of(line) <= state.global_step]
+        self._last = _step_of(kept[-1]) if kept else -1
+        write_whole(self._path, "".join(["step,kind,layer,head,log_alpha,open\n", *kept]))
+        if not state.global_step:
             self.on_log(args, state, control, **kwargs)
 
     def on_log(self, args, state, control, **kwargs) -> None:
         if state.is_world_process_zero and state.global_step > self._last:
             self._last = state.global_step
-            with self._path.open("a", newline="") as file:
-                csv.writer(file).writerows([state.global_step, *row] for row in _gate_rows(kwargs["model"]))
+            rows = [[state.global_step, *row] for row in _gate_rows(kwargs["model"])]
+            with self._path.open("a", newline="\n") as file:
+                file.writelines(",".join(map(str, row)) + "\n" for row in rows)
 
     def on_train_end(self, args, state, control, **kwargs) -> None:
         self.on_log(args, state, control, **kwargs)
+
+
+def _step_of(line: str) -> int:
+    return int(line.partition(",")[0])
 
 
 def _gate_rows(model: Any) -> Iterator[tuple[str, int, int, float, float]]:

@@ -1,20 +1,54 @@
-"""How scripts begin: errors of the user in one line, and several processes where the launchers leave a gap."""
+"""How scripts begin: arguments, errors of the user in one line, several processes where the launchers leave a gap."""
 
+import errno
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, NoReturn
 
 from hf_nmt_interp.errors import InputError
 
+_REFUSED = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES
+_REFUSED_IN_WORDS = (
+    "No space left on device",
+    "Disk quota exceeded",
+    "File too large",
+    "PytorchStreamWriter failed writing",
+)
+
 
 def run_script(main: Callable[[], None]) -> None:
-    """Call a script's `main`; an error of the user is one line on stderr and exit code 2."""
+    """Call a script's `main`; an error of the user, or a full disk, is one line on stderr and exit code 2."""
     try:
         main()
     except InputError as error:
-        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
-        sys.exit(2)
+        _end(str(error))
+    except Exception as error:
+        if not _is_refused_by_disk(error):
+            raise
+        _end(f"cannot write: {error}; make room and run the same command again, it goes on from the last checkpoint")
+
+
+def _end(text: str) -> NoReturn:
+    print(f"{Path(sys.argv[0]).name}: {' '.join(text.split())}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _is_refused_by_disk(error: Exception) -> bool:
+    """Whether a disk is full or takes nothing; safetensors and torch say so in words only."""
+    return getattr(error, "errno", None) in _REFUSED or any(words in str(error) for words in _REFUSED_IN_WORDS)
+
+
+def read_arguments(parser: Any, words: Sequence[str] | None = None) -> tuple[Any, ...]:
+    """An object for each dataclass of a script's parser; what is wrong with the command line is an `InputError`."""
+    try:
+        *found, unknown = parser.parse_args_into_dataclasses(words, return_remaining_strings=True)
+    except ValueError as error:  # of transformers' own arguments too
+        raise InputError(str(error)) from error
+    if unknown:  # without its value, which may be a token
+        raise InputError(f"{unknown[0].partition('=')[0]}: there is no such argument; see --help (no short forms)")
+    return tuple(found)
 
 
 def without_gpu_but_distributed() -> bool:
@@ -33,8 +67,7 @@ def start_missing_processes(module: str | None = None) -> None:
     Args:
         module: what `-m` named; None for a script.
     """
-    alone = "MASTER_PORT" in os.environ and "ACCELERATE_MIXED_PRECISION" in os.environ and "RANK" not in os.environ
-    if not alone:  # accelerate sets the first two for more than one process, every real launcher the third
+    if not is_lone():
         return
     import torch
 
@@ -51,6 +84,12 @@ def start_missing_processes(module: str | None = None) -> None:
     program = sys.argv if module is None else ["--module", module, *sys.argv[1:]]
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, "-m", *launcher, *program])
+
+
+def is_lone() -> bool:
+    """Whether `accelerate launch` started this process, for several, but nothing says which of them it is."""
+    # accelerate sets the first two for more than one process, every real launcher the third
+    return "MASTER_PORT" in os.environ and "ACCELERATE_MIXED_PRECISION" in os.environ and "RANK" not in os.environ
 
 
 def _asked_for() -> tuple[int, int, int]:

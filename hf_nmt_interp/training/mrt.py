@@ -187,7 +187,7 @@ class MRTTrainer(TranslationTrainer):
     def _limit(self, references: Sequence[Sequence[int]]) -> int:
         """Most tokens of a candidate."""
         longest = int(self.args.max_length_ratio * max(map(len, references))) + 10
-        positions = getattr(self.model.config, "max_position_embeddings", None)
+        positions = getattr(self.model.get_decoder().config, "max_position_embeddings", None)
         return min(limit for limit in (longest, self.args.generation_max_length, positions) if limit)
 
     def _set(self, drawn: list[Sample], reference: tuple[int, ...], log_prob: float) -> dict[tuple[int, ...], float]:

@@ -1,6 +1,8 @@
 """What the training scripts share: data arguments, splits, the trainer on them, resuming, the final test."""
 
 import json
+import os
+import re
 import shlex
 import shutil
 import sys
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.files import write_whole
 from hf_nmt_interp.text.tokens import Punctuation, separate_punctuation
 from hf_nmt_interp.training.sharing import hub_name, write_card
 
@@ -74,6 +77,11 @@ def check_data(data: DataArguments, config: Any) -> None:
         raise InputError(f"--eval_strategy: {config.eval_strategy.value} needs --valid")
     if data.contribution_steps and not data.valid:
         raise InputError(f"--contribution_steps: {data.contribution_steps} need --valid")
+    place = Path(config.output_dir)
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        raise InputError(f"--output_dir: {config.output_dir} cannot be made or written in; name another")
 
 
 def open_split(data: DataArguments, split: str) -> Iterable[tuple[str, str]]:
@@ -113,13 +121,13 @@ def bleu_and_chrf(tokenizer: Any, references: list[str], prediction) -> dict[str
 
 
 def without_tokens(argv: Sequence[str]) -> list[str]:
-    """A command line with the values of `--hub_token` and the like hidden.
+    """A command line with the values of `--hub_token` and the like hidden, and what looks like a token of the Hub.
 
     >>> without_tokens(["train.py", "--hub_token", "hf_abc", "--push_to_hub_token=hf_abc", "--seed", "1"])
     ['train.py', '--hub_token', '***', '--push_to_hub_token=***', '--seed', '1']
     """
     shown, hide = [], False
-    for argument in argv:
+    for argument in (re.sub(r"hf_[A-Za-z0-9]{20,}", "***", argument) for argument in argv):
         name, equals, _ = argument.partition("=")
         is_token = name.startswith("--") and name.endswith("token")
         shown.append("***" if hide else f"{name}=***" if is_token and equals else argument)
@@ -137,14 +145,17 @@ def command() -> str:
 
 def find_checkpoint(config: Any) -> str | None:
     """The checkpoint to resume from: the one asked for, else the last complete one in the output folder."""
-    from hf_nmt_interp.training.checkpoints import list_checkpoints
+    from hf_nmt_interp.training.checkpoints import UNFINISHED, list_checkpoints
 
-    if config.resume_from_checkpoint:
-        return config.resume_from_checkpoint
+    if given := config.resume_from_checkpoint:
+        if not Path(given).is_dir():
+            raise InputError(f"--resume_from_checkpoint: there is no folder {given!r}; without it, the last is taken")
+        return given
     complete, found = (list_checkpoints(config.output_dir, complete=only) for only in (True, False))
     if config.process_index == 0:
-        if found and found[-1] not in complete[-1:]:
-            print(f"{found[-1]} is incomplete (stopped while it was written) and will be ignored")
+        left = [path for path in found[-1:] if path not in complete]
+        for path in left + list_checkpoints(Path(config.output_dir, UNFINISHED), complete=False):
+            print(f"{path} is incomplete (stopped while it was written) and will be ignored")
         print(f"Going on from {complete[-1]}" if complete else f"A new run in {config.output_dir}")
     return str(complete[-1]) if complete else None
 
@@ -156,16 +167,12 @@ def load_checkpoint(name: str, data: DataArguments) -> tuple[Any, Any]:
         name: folder, Hub id, or a translator in the box such as `demo:en-de`.
         data: gives the languages.
     """
-    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+    from transformers import AutoModelForSeq2SeqLM
 
     from hf_nmt_interp.decoding.languages import set_languages
-    from hf_nmt_interp.models import register_kinds
-    from hf_nmt_interp.models.demo import find_model
+    from hf_nmt_interp.models.loading import load_model, load_tokenizer
 
-    place = find_model(name)
-    register_kinds()
-    model = AutoModelForSeq2SeqLM.from_pretrained(place, dtype="float32", trust_remote_code=False)
-    tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+    model, tokenizer = load_model(AutoModelForSeq2SeqLM, name), load_tokenizer(name)
     set_languages(model, tokenizer, *data.codes)
     return model, tokenizer
 
@@ -342,9 +349,7 @@ class Run:
         """`results.json` in the output folder, with the command that made them."""
         found = {"command": command(), **results}
         path = Path(self.trainer.args.output_dir) / "results.json"
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(found, indent=2), encoding="utf-8")
-        part.replace(path)
+        write_whole(path, json.dumps(found, indent=2))
 
     def write_card(
         self,

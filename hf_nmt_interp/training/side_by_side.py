@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 from torch.func import stack_module_state
 
@@ -154,30 +156,69 @@ def train(
         steps: of training.
         eval_steps: between two evaluations.
         learning_rate: of Adam.
-        file: where the state of the run is kept.
+        file: where the state of the run is kept, as safetensors.
     """
     optimizer = torch.optim.Adam(stack.trained(), lr=learning_rate)
     records: list[dict[str, Any]] = []
     first = 0
     if file.exists():
-        saved = torch.load(file, weights_only=True)
-        records, first = saved["records"], saved["step"]
+        first, saved, records = _read(file)
         if first < steps:
             for name, weight in stack.weights.items():
                 weight.data.copy_(saved["weights"][name])
-            optimizer.load_state_dict(saved["optimizer"])
+            optimizer.load_state_dict(optimizer.state_dict() | {"state": _by_parameter(saved["optimizer"])})
     for step in range(first, steps + 1):
         if step % eval_steps == 0 and (not records or records[-1]["step"] < step):
             with torch.no_grad():
                 records.append({"step": step, **evaluate()})
-            state: dict[str, Any] = {"step": step, "records": records}
-            if step < steps:
-                state |= {"weights": stack.weights, "optimizer": optimizer.state_dict()}
-            torch.save(state, file.with_suffix(".new"))
-            file.with_suffix(".new").replace(file)
+            state = {"weights": stack.weights, "optimizer": _by_name(optimizer)} if step < steps else {}
+            _write(file, step, state, records)
         if step < steps:
             source, labels = batch(step)
             optimizer.zero_grad()
             losses(stack(source, labels)[0], labels).sum().backward()
             optimizer.step()
     return records
+
+
+def _by_name(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The state of an Adam, e.g. {"0/step": ..., "0/exp_avg": ...}: a number of a parameter and a name."""
+    states = optimizer.state_dict()["state"]
+    return {f"{number}/{name}": tensor for number, state in states.items() for name, tensor in state.items()}
+
+
+def _by_parameter(tensors: dict[str, Tensor]) -> dict[int, dict[str, Tensor]]:
+    """What `_by_name` was made of."""
+    found: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        number, _, name = key.partition("/")
+        found.setdefault(int(number), {})[name] = tensor
+    return found
+
+
+def _write(file: Path, step: int, state: dict[str, dict[str, Tensor]], records: list[dict[str, Any]]) -> None:
+    """A safetensors file of a run that has got to a step; a kill leaves the whole file, or the one before."""
+    parts = state | {f"records/{record['step']}": record for record in records}
+    tensors = {
+        f"{part}/{name}": tensor.detach().clone(memory_format=torch.contiguous_format)
+        for part, named in parts.items()
+        for name, tensor in named.items()
+        if name != "step"
+    }
+    save_file(tensors, file.with_suffix(".new"), {"step": str(step)})
+    file.with_suffix(".new").replace(file)
+
+
+def _read(file: Path) -> tuple[int, dict[str, dict[str, Tensor]], list[dict[str, Any]]]:
+    """Step, weights and optimizer (if the run goes on) and records of a file of `_write`."""
+    state: dict[str, dict[str, Tensor]] = {"weights": {}, "optimizer": {}}
+    records: dict[int, dict[str, Any]] = {}
+    with safe_open(file, "pt") as saved:
+        for key in saved.keys():  # noqa: SIM118 - no dictionary
+            part, _, name = key.partition("/")
+            if part == "records":
+                step, _, name = name.partition("/")
+                records.setdefault(int(step), {"step": int(step)})[name] = saved.get_tensor(key)
+            else:
+                state[part][name] = saved.get_tensor(key)
+        return int(saved.metadata()["step"]), state, [records[step] for step in sorted(records)]

@@ -1,6 +1,7 @@
 """Maximum likelihood training of translators, with the papers' batches, schedule and checkpoint averaging."""
 
 import logging
+import shutil
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,19 +13,17 @@ from accelerate.data_loader import DataLoaderShard
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, Seq2SeqTrainer, Seq2SeqTrainingArguments
-from transformers.trainer_utils import HubStrategy
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, rotate_checkpoints
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.hub import Pushed, make_repo, push_folder
 from hf_nmt_interp.training.batching import TokenBatches
-from hf_nmt_interp.training.checkpoints import average_checkpoints, list_checkpoints
+from hf_nmt_interp.training.checkpoints import ARGUMENTS, STATE, UNFINISHED, average_checkpoints, list_checkpoints
 from hf_nmt_interp.training.launch import without_gpu_but_distributed
 from hf_nmt_interp.training.losses import label_smoothed_cross_entropy, linear_cross_entropy
 from hf_nmt_interp.training.sharing import write_card
 
 logger = logging.getLogger(__name__)
-
-ARGUMENTS = "training_args.json"
 
 
 def noam_rate(step: int, scale: float, warmup: int, d_model: int) -> float:
@@ -104,6 +103,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     train_dataset: Any
     hub_model_id: Any
     uses_parts = False  # whether it computes with parts of the model, past its forward pass
+    _is_writing = False
     _trained_at = 0.0  # when `train` ended
 
     def __init__(self, *args, **kwargs) -> None:
@@ -240,7 +240,8 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """The model of a checkpoint, without the optimizer; if it does not arrive, that is said, and no more."""
-        if not self.is_world_process_zero() or self.args.hub_strategy == HubStrategy.END:
+        is_due = self.is_world_process_zero() and self.args.hub_strategy != HubStrategy.END
+        if not is_due or self._is_writing:  # it comes again when the checkpoint is whole
             return
         write_card(self.args, checkpoint_folder, name=self.repo_name)
         try:
@@ -275,10 +276,36 @@ class TranslationTrainer(Seq2SeqTrainer):
             tokenizer.save_pretrained(folder)
         (folder / ARGUMENTS).write_text(self.args.to_json_string(), encoding="utf-8")
 
-    def _save_rng_state(self, output_dir: str) -> None:
-        """As always; then wait, so that `trainer_state.json`, which comes next, is the last file of all processes."""
-        super()._save_rng_state(output_dir)
+    def _get_output_dir(self, trial: Any) -> str:
+        """As always; but while a checkpoint is written, the folder of what is not whole."""
+        folder = super()._get_output_dir(trial)
+        return str(Path(folder, UNFINISHED)) if self._is_writing else folder
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """As always, but a checkpoint gets its name when it is whole, so that a kill never leaves half of one."""
+        folder = Path(self._get_output_dir(trial))
+        unfinished, name = folder / UNFINISHED, f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        if self.args.should_save:
+            shutil.rmtree(unfinished, ignore_errors=True)  # of a run that was killed
         self.accelerator.wait_for_everyone()
+        self._is_writing = True
+        try:
+            super()._save_checkpoint(model, trial)
+        finally:
+            self._is_writing = False
+        self.accelerator.wait_for_everyone()
+        best = folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}"
+        if best.name == name or best.exists():
+            self.state.best_model_checkpoint = str(best)
+        if self.args.should_save:
+            self.state.save_to_json(str(unfinished / name / STATE))  # which names the best one
+            shutil.rmtree(folder / name, ignore_errors=True)  # of the same step, of a run before
+            (unfinished / name).rename(folder / name)
+            unfinished.rmdir()
+        if self.args.push_to_hub:
+            self._push_from_checkpoint(str(folder / name))
+        if self.args.should_save:
+            rotate_checkpoints(str(folder), self.args.save_total_limit, self.state.best_model_checkpoint, True)
 
     @cached_property
     def _parameters(self) -> int:

@@ -206,13 +206,25 @@ def test_a_run_that_fails_goes_on_to_the_same_bytes(work, run, tmp_path, monkeyp
     with pytest.raises(RuntimeError):
         work("attribute", "--shard-format", format)
     assert "is not complete: run the same command again" in run("merge", tmp_path / "run").err
-    left = tmp_path / f"run/shards/.000001.{format}.77.part"  # as kill -9 leaves it
-    left.write_bytes(b"{")
-    assert "half-written" in work("attribute", "--shard-format", format).err
+    (tmp_path / "run/bad").mkdir(exist_ok=True)
+    left = [f"shards/.000001.{format}", "bad/.000001.jsonl", ".run.json", ".total.json"]  # as kill -9 leaves them
+    for name in left:
+        (tmp_path / f"run/{name}.77.part").write_bytes(b"{")
+    err = work("attribute", "--shard-format", format).err
+    assert all(f"{name}.77.part is half-written, of a run that was cut off: removed" in err for name in left)
     assert sum(calls) == 10 + 10 + 14
     assert bytes_of(tmp_path / "run") == bytes_of(tmp_path / "whole")
     (tmp_path / f"run/shards/000001.{format}").unlink()
     assert "1 of 3 shards are missing, the first is 000001" in run("merge", tmp_path / "run").err
+
+
+def test_one_of_several_processes_leaves_what_others_may_be_writing(work, tmp_path, monkeypatch) -> None:
+    assert work("attribute").code == 0
+    part = tmp_path / "run/.run.json.77.part"
+    part.touch()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert work("attribute").code == 0
+    assert part.exists()
 
 
 def test_killed_and_resumed_is_byte_for_byte_the_same(work, model_folder, files, tmp_path) -> None:

@@ -12,15 +12,18 @@ import torch
 from safetensors.torch import load_file
 
 from hf_nmt_interp.cli.main import main
+from hf_nmt_interp.training.checkpoints import list_checkpoints
 from tests.cli.conftest import model_folder  # noqa: F401  (a fixture)
 from tests.cli.test_corpus import bytes_of
 from tests.trainer_scripts.every_trainer import RUNS, command_line, options_of
 from tests.trainer_scripts.test_train_l0 import start  # noqa: F401  (a fixture)
 
-SMALL = {"max_steps": 12, "save_steps": 2, "tokens_per_batch": 100, "learning_rate": 1e-2}
+SMALL = {"max_steps": 12, "save_steps": 2, "tokens_per_batch": 100, "learning_rate": 1e-2, "card_sentences": 0}
+MEASURED = {"contribution_steps": [0, 3, 8]}
 MORE = {
-    "translation": {"source_word_dropout": 0.1, "average_last": 2},
+    "translation": {"source_word_dropout": 0.1, "average_last": 2, "save_total_limit": 2} | MEASURED,
     "seq2seq": {"source_word_dropout": 0.1},
+    "l0": MEASURED,
 }
 
 
@@ -31,6 +34,7 @@ def begin(log, run, *arguments):
         out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(out, 1)
         os.dup2(out, 2)
+        sys.stdout = sys.stderr = os.fdopen(out, "w", buffering=1)  # a line is there when it is said
         sys.exit(run(*arguments))
 
     process = multiprocessing.get_context("fork").Process(target=call)
@@ -43,16 +47,16 @@ def train(name, words):
     RUNS[name][0].main()
 
 
-def whole_and_killed(log, seed, run, whole, killed, times):
-    """Run to the end; then begin another run again and again, killed at random moments, until it ends by itself."""
-    started = time.monotonic()
-    process = begin(log, run, *whole)
-    process.join()
-    assert process.exitcode == 0, log.read_text()
-    seconds = time.monotonic() - started
+def killed_often(log, seed, seconds, run, arguments, times, has_something):
+    """Begin a run again and again, killed at random moments, the first time when it has something to go on from.
+
+    After each kill what `has_something` returns is yielded.
+    """
     moments, kills = random.Random(seed), 0
-    for _ in range(times):
-        process = begin(log, run, *killed)
+    for number in range(times):
+        process = begin(log, run, *arguments)
+        while number == 0 and process.is_alive() and not has_something():
+            time.sleep(0.005)
         process.join(moments.uniform(0.05, 0.5) * seconds)
         process.kill()
         process.join()
@@ -60,10 +64,17 @@ def whole_and_killed(log, seed, run, whole, killed, times):
             assert process.exitcode == 0, log.read_text()
             break
         kills += 1
-    process = begin(log, run, *killed)
+        yield has_something()
+    assert kills >= 2, log.read_text()
+
+
+def to_the_end(log, run, *arguments):
+    """Run; how many seconds it took."""
+    started = time.monotonic()
+    process = begin(log, run, *arguments)
     process.join()
     assert process.exitcode == 0, log.read_text()
-    assert kills >= 2
+    return time.monotonic() - started
 
 
 def final_weights(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
@@ -75,16 +86,28 @@ def final_weights(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
 @pytest.mark.parametrize("name", RUNS)
 def test_killed_trainers_end_with_the_same_weights(start, tmp_path, name):  # noqa: F811
     model, data = start
-    options = options_of(name, model, train=data["train"], **SMALL, **MORE.get(name, {}))
-    whole, killed = (
-        (name, command_line(name, options | {"output_dir": tmp_path / out})) for out in ("whole", "killed")
-    )
-    whole_and_killed(tmp_path / "log", name, train, whole, killed, times=6)
-    expected, found = (final_weights(tmp_path / out) for out in ("whole", "killed"))
+    more = MORE.get(name, {}) | {"train": data["train"], "valid": data["test"]}
+    options = options_of(name, model, **SMALL, **more)
+    whole, killed, log = tmp_path / "whole", tmp_path / "killed", tmp_path / "log"
+    seconds = to_the_end(log, train, name, command_line(name, options | {"output_dir": whole}))
+    arguments = name, command_line(name, options | {"output_dir": killed})
+    for checkpoints in killed_often(log, name, seconds, train, arguments, 6, lambda: list_checkpoints(killed)):
+        assert checkpoints[-1:] == list_checkpoints(killed, complete=False)[-1:]  # what has its name is whole
+    last = list_checkpoints(killed)[-1]
+    to_the_end(log, train, *arguments)
+    begun = [line for line in log.read_text().splitlines() if line.startswith(("Going on from", "A new run"))]
+    assert begun[-1] == f"Going on from {last}"
+    expected, found = (final_weights(folder) for folder in (whole, killed))
     assert found.keys() == expected.keys()
     for path, weights in expected.items():
         torch.testing.assert_close(found[path], weights, rtol=0, atol=0, msg=lambda text, path=path: f"{path}: {text}")
-    assert not [path for path in (tmp_path / "killed").rglob("*") if path.name == "training_args.bin"]
+    histories = {path.name: path.read_text() for path in whole.glob("*.csv")}
+    measured = {"contributions.csv"} if "contribution_steps" in more else set()
+    assert set(histories) == measured | ({"gates.csv"} if name == "l0" else set())
+    assert {path.name: path.read_text() for path in killed.glob("*.csv")} == histories
+    left = [path for path in killed.rglob("*") if path.suffix == ".part" or path.parent.name == "unfinished"]
+    assert not left
+    assert not list(killed.rglob("training_args.bin"))
 
 
 SHARDS = ["--shard-size", "5", "--shards", "OUT/run"]
@@ -97,6 +120,12 @@ CORPUS = {
     "align": ["align", "SOURCE", "TARGET", "--method", "attention", *SHARDS],
     "text": ["align", "SOURCE", "--method", "attention", *TEXT],
 }
+
+
+def times_of(folder: Path) -> dict[Path, int]:
+    """When the finished shards of a run, or else its text, were written."""
+    shards = {path: path.stat().st_mtime_ns for path in folder.glob("run/shards/[0-9]*")}
+    return shards or {path: path.stat().st_size for path in folder.glob("links") if path.stat().st_size}
 
 
 @pytest.mark.slow
@@ -114,9 +143,16 @@ def test_killed_corpus_runs_end_with_the_same_bytes(model_folder, tmp_path, name
             found = [word.replace(text, str(place)) for word in found]
         return (found,)
 
-    whole_and_killed(tmp_path / "log", name, main, words("whole"), words("killed"), times=8)
-    expected, found = (bytes_of(tmp_path / out) for out in ("whole", "killed"))
-    found = {path: data for path, data in found.items() if not path.endswith(".part")}  # a kill may leave one behind
-    assert found.keys() == expected.keys()
+    log, killed, written = tmp_path / "log", tmp_path / "killed", {}
+    seconds = to_the_end(log, main, *words("whole"))
+    arguments = words("killed")
+    for found in killed_often(log, name, seconds, main, arguments, 8, lambda: times_of(killed)):
+        assert found
+        written = found if name == "text" else found | written  # a shard's first time counts
+    to_the_end(log, main, *arguments)
+    if name != "text":  # finished shards were not written again
+        assert written == {path: time for path, time in times_of(killed).items() if path in written}
+    expected, found = bytes_of(tmp_path / "whole"), bytes_of(killed)
+    assert found.keys() == expected.keys()  # nothing half-written is left
     assert found == expected
     assert any("bad" in path for path in expected)

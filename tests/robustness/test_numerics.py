@@ -1,22 +1,33 @@
 """Extreme weights and inputs: finite and conserved; half precision against float32; seeds and threads."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 
 import hf_nmt_interp as hni
 from hf_nmt_interp.attribution.api import make_method
+from hf_nmt_interp.attribution.base import make_batch
+from tests.calibrated_models import CLASSES, tiny_calibrated
 from tests.tiny_models import FAMILIES, RECURRENT, random_batch, tiny_model
 
 TRANSFORMERS = ["marian", "m2m100", "t5", "bert2bert"]  # norms after and before, relu, swish and gelu, RMS norms
 LENGTHS = {"batch": [(5, 4), (3, 6)], "one token, one step": [(1, 1)], "one token": [(1, 5)], "one step": [(6, 1)]}
+QUICK = {"lrp": {}, "saliency": {}, "attention": {}}
+NOISY = {"smoothgrad": {"smoothgrad": 3}, "smoothed_attention": {"smoothgrad": 3}}
+EVERY = QUICK | {"shifted_attention": {}} | NOISY
+WITHOUT_LRP = ("luong_seq2seq", "conv_seq2seq")
 
 
 def on_linears(names, change):
     def apply(model):
-        for name, module in model.named_modules():
-            if name.endswith(names) and hasattr(module, "weight"):
-                change(module)
+        found = [
+            module for name, module in model.named_modules() if name.endswith(names) and hasattr(module, "weight")
+        ]
+        assert found, names  # or the extreme would not be one
+        for module in found:
+            change(module)
 
     return apply
 
@@ -38,76 +49,142 @@ def without_embeddings(model):
         stack.get_input_embeddings().weight.zero_()
 
 
+def sharpest(model, batch):
+    """Largest cross-attention weight of every step, in the last layer's first head."""
+    weights = make_method(model, "attention", layer=-1, head=0)(**batch).source
+    return weights.max(-1).values[batch["labels"] != -100]
+
+
+def logits_of(model, batch):
+    return model(**make_batch(model, **batch).inputs()).logits
+
+
+def surest(model, batch):
+    """Largest probability of every step."""
+    return logits_of(model, batch).softmax(-1).max(-1).values[batch["labels"] != -100]
+
+
+READERS = ("fc2", ".wo", "output.dense")  # of what an activation gives; of the LSTM's, the projection
+
+
+def most_active(model, batch):
+    """Largest absolute value that an activation of a feed-forward layer gives."""
+    found = []
+    names = READERS if model.config.model_type != "luong_seq2seq" else ("lm_head",)
+    for name, module in model.named_modules():
+        if name.endswith(names) and "attention.output" not in name:
+            module.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0].abs().max()))
+    logits_of(model, batch)
+    return torch.stack(found)
+
+
 FFN = ("fc1", "fc2", ".wi", ".wo", "intermediate.dense", "output.dense")
-EXTREMES = {
-    "saturated attention": on_linears(("q_proj", ".q", "query"), lambda linear: linear.weight.mul_(1e4)),
-    "saturated output": on_linears(("lm_head", "predictions.decoder"), lambda linear: linear.weight.mul_(1e3)),
-    "zero embeddings": without_embeddings,  # and, where they are tied, equal logits
-    "dead ReLUs": on_linears(("fc1", ".wi", "intermediate.dense"), kill),
-    "negative messages": on_linears((*FFN, "v_proj", "out_proj", ".v", ".o"), negate),
+MESSAGES = (*FFN, "v_proj", "out_proj", ".v", ".o", "value", "hidden", "merge", "convolution", "leave")
+# what is done to the weights, and what has to be so then
+EXTREMES: dict[str, tuple[Callable, Callable | None]] = {
+    "saturated attention": (
+        on_linears(("q_proj", ".q", "query", "attention.weight"), lambda linear: linear.weight.mul_(1e6)),
+        lambda *given: (sharpest(*given) > 0.999).all(),
+    ),
+    "saturated output": (
+        on_linears(("lm_head", "predictions.decoder"), lambda linear: linear.weight.mul_(1e3)),
+        lambda *given: (surest(*given) > 0.999).all(),
+    ),
+    "zero embeddings": (without_embeddings, None),  # and, where they are tied, equal logits
+    "dead ReLUs": (
+        on_linears(("fc1", ".wi", "intermediate.dense", "hidden"), kill),
+        lambda *given: (most_active(*given) == 0).all(),
+    ),
+    "negative messages": (on_linears(MESSAGES, negate), None),
 }
+TRIED = [
+    (family, extreme)
+    for family in TRANSFORMERS + RECURRENT
+    for extreme in EXTREMES
+    if (family, extreme) != ("conv", "dead ReLUs")  # it has gates instead
+]
 
 
-def check(model, batch, methods=("lrp", "saliency", "attention")):
-    for method in methods:
-        scores = make_method(model, method)(**batch)
+def check(model, batch, methods):
+    for method, settings in methods.items():
+        if method == "lrp" and model.config.model_type in WITHOUT_LRP:
+            continue
+        scores = make_method(model, method, **settings)(**batch)
         for values in (scores.source, scores.prefix, scores.start):
             assert values.isfinite().all(), method
         if method == "lrp":
             assert scores.conservation_gap.max() <= 1e-4
-        if method == "attention":
+        if method.endswith("attention") and method != "shifted_attention":
             torch.testing.assert_close(scores.source.sum(-1), (batch["labels"] != -100).float())
 
 
-@pytest.mark.parametrize("family", TRANSFORMERS)
-@pytest.mark.parametrize("extreme", EXTREMES)
+@pytest.mark.parametrize(("family", "extreme"), TRIED)
 def test_extreme_weights(family, extreme):
     model = tiny_model(family)
+    change, is_so = EXTREMES[extreme]
     with torch.no_grad():
-        EXTREMES[extreme](model)
-    for lengths in LENGTHS.values():
-        check(model, random_batch(model, lengths))
+        change(model)
+        assert is_so is None or is_so(model, random_batch(model, LENGTHS["batch"]))
+    for name, lengths in LENGTHS.items():
+        check(model, random_batch(model, lengths), EVERY if name == "batch" else QUICK)
 
 
 @pytest.mark.parametrize("family", FAMILIES + RECURRENT)
 def test_identical_tokens_and_the_shortest_sentences(family):
     model = tiny_model(family)
-    methods = ["saliency", "attention"] + ["lrp"] * (family in FAMILIES)
     for lengths in LENGTHS.values():
-        check(model, random_batch(model, lengths), methods)
+        check(model, random_batch(model, lengths), EVERY)
     batch = random_batch(model, [(5, 5)])
     batch["input_ids"][0, :4] = batch["labels"][0, :4] = 7
-    check(model, batch, methods)
+    check(model, batch, EVERY)
 
 
 @pytest.mark.parametrize("rule", [{"rule": "epsilon", "epsilon": 1e-2}, {"alpha": 0.5, "beta": 0.5}])
 def test_other_rules_on_negative_messages(rule):
     model = tiny_model("m2m100", dtype=torch.float64)
     with torch.no_grad():
-        EXTREMES["negative messages"](model)
+        EXTREMES["negative messages"][0](model)
     scores = make_method(model, "lrp", **rule)(**random_batch(model, [(5, 4)]))
     assert scores.source.isfinite().all()
     assert scores.conservation_gap.max() <= 1e-6
 
 
-# relative error ||half - float32|| / ||float32|| of source scores, as stated in docs/robustness.md. T5 with a gated
-# FFN and an output that is not scaled is left out: logits of a random one are ten times as large as the others'
-TOLERANCES = {
-    torch.float16: {"attention": 2e-3, "shifted_attention": 2e-3, "saliency": 0.1},
-    torch.bfloat16: {"attention": 1e-2, "shifted_attention": 1e-2, "saliency": 5e-2},
+# relative error ||half - float32|| / ||float32|| of source scores, as stated in docs/robustness.md
+HALF: dict[torch.dtype, dict[str, float]] = {
+    torch.float16: {"attention": 2e-3, "saliency": 0.1, "smoothgrad": 0.15, "mask": 2e-3},
+    torch.bfloat16: {"attention": 1e-2, "saliency": 5e-2, "smoothgrad": 0.15, "mask": 2e-2},
 }
+# T5 with a gated FFN and an output that is not scaled: logits of a random one are ten times as large as the others'
+HALF_OF_GATED_T5: dict[torch.dtype, dict[str, float]] = {
+    torch.float16: {"attention": 0.03, "saliency": 0.1, "smoothgrad": 0.1},
+    torch.bfloat16: {"attention": 0.08, "saliency": 0.5, "smoothgrad": 0.2},
+}
+LOG_PROBS = {torch.float16: (0.01, 0.2), torch.bfloat16: (0.1, 0.8)}  # of all others, and of that T5
 
 
-@pytest.mark.parametrize("family", [family for family in FAMILIES + RECURRENT if family != "t5_gated"])
-@pytest.mark.parametrize("dtype", TOLERANCES)
-def test_half_precision_agrees_with_float32(family, dtype):
-    model, half = tiny_model(family), tiny_model(family).to(dtype)
+def check_half(model, half, dtype, tolerances, log_probs, methods):
     batch = random_batch(model, [(5, 4), (3, 6), (7, 7)])
-    for method, tolerance in TOLERANCES[dtype].items():
-        expected, found = (make_method(m, method)(**batch) for m in (model, half))
+    for method in methods:
+        expected, found = (make_method(m, method, **NOISY.get(method, {}))(**batch) for m in (model, half))
         error = (found.source.float() - expected.source).norm() / expected.source.norm()
-        assert error <= tolerance, method
-        assert (found.log_probs.float() - expected.log_probs).abs().max() <= (1e-2 if dtype == torch.float16 else 0.1)
+        assert error <= tolerances[dtype]["attention" if method.endswith("attention") else method], method
+        assert (found.log_probs.float() - expected.log_probs).abs().max() <= log_probs, method
+
+
+@pytest.mark.parametrize("family", FAMILIES + RECURRENT)
+@pytest.mark.parametrize("dtype", HALF)
+def test_half_precision_agrees_with_float32(family, dtype):
+    is_gated = family == "t5_gated"
+    limits = HALF_OF_GATED_T5 if is_gated else HALF
+    methods = [method for method in EVERY if method != "lrp"]
+    check_half(tiny_model(family), tiny_model(family).to(dtype), dtype, limits, LOG_PROBS[dtype][is_gated], methods)
+
+
+@pytest.mark.parametrize("family", CLASSES)
+@pytest.mark.parametrize("dtype", HALF)
+def test_masks_in_half_precision_agree_with_float32(family, dtype):
+    model, half = tiny_calibrated(family), tiny_calibrated(family).to(dtype)
+    check_half(model, half, dtype, HALF, LOG_PROBS[dtype][0], ["mask"])
 
 
 def test_the_same_seed_gives_the_same_bits(translator_of):

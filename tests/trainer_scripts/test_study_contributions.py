@@ -120,13 +120,18 @@ def test_stages_of_a_training(run, tmp_path):
         (["box", "--pairs", 0], "--pairs: 0 must be at least 1"),
         (["amount", "--sizes", 20, 0], r"--sizes: \[20, 0\] must be at least 1"),
         (["amount", "--sizes", 60], "--sizes: 60, but --train has 50 pairs"),
-        (["objectives", "--learnin_rate", 1], "--learnin_rate.*: Some specified arguments are not used"),
+        (["objectives", "--learnin_rate", 1], "--learnin_rate: there is no such argument"),
+        (["objectives", "--risk", "ter"], "--risk: there is no such argument"),
+        (["objectives", "--label_smoothing_factor", 0.1], "label_smoothing_factor: 0.1, but a risk has no labels"),
+        (["objectives", "--alpha", -1], "alpha: -1.0 must be positive"),
         (["stages", "--noam_scale", -1], "noam_scale: -1.0 must be 0"),
     ],
 )
-def test_wrong_arguments_are_named(run, words, message):
+def test_wrong_arguments_are_named_before_any_training(run, words, message, monkeypatch):
+    done = trained(monkeypatch)
     with pytest.raises(InputError, match=message):
         run(*words)
+    assert done == []
 
 
 def test_wrong_files_and_launchers_are_named(run, monkeypatch):
@@ -136,6 +141,12 @@ def test_wrong_files_and_launchers_are_named(run, monkeypatch):
         run("box", files=["nowhere.en", "nowhere.de"])
     with pytest.raises(InputError, match="--held: there is no sentence pair in /dev/null and /dev/null"):
         run("box", files=["/dev/null", "/dev/null"])
+    monkeypatch.setenv("MASTER_PORT", "29500")  # no launcher by itself
+    assert run("box", "--pairs", 2, "--prefix", "reference")
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
+    with pytest.raises(InputError, match="launcher: several processes"):
+        run("box")
+    monkeypatch.delenv("MASTER_PORT")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InputError, match="launcher: several processes; train by them with train_"):
         run("box")

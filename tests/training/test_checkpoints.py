@@ -1,5 +1,6 @@
 """Which checkpoints count, and their mean."""
 
+import json
 import os
 import shutil
 
@@ -13,30 +14,48 @@ from tests.calibrated_models import tiny_calibrated
 from tests.tiny_models import tiny_model
 
 
-def make_checkpoint(folder, state="{}", weights=True):
+def make_checkpoint(folder, state=b"{}", weights=True, without=(), **arguments):
     folder.mkdir(parents=True)
     if state is not None:
-        (folder / "trainer_state.json").write_text(state)
+        (folder / "trainer_state.json").write_bytes(state)
+    (folder / "training_args.json").write_text(json.dumps({"save_only_model": False} | arguments))
     if weights:
         save_file({"weight": torch.zeros(9)}, folder / "model.safetensors")
-        torch.save({"step": 1}, folder / "optimizer.pt")
+    for name in STATES:
+        torch.save({"step": 1}, folder / name)
+    for name in without:
+        (folder / name).unlink()
+
+
+STATES = ["optimizer.pt", "scheduler.pt", "rng_state.pth"]
+INCOMPLETE = {
+    100: {"weights": False},
+    1200: {"state": None},
+    1400: {"state": b'{"global_step": 14'},
+    1401: {"state": bytes(50)},  # what a power cut leaves
+    1402: {"state": b"\xff\xfe\x00\xd8\x00"},
+    1403: {"without": ["optimizer.pt"]},
+    1404: {"without": ["scheduler.pt"]},
+    1405: {"without": ["rng_state.pth"]},
+    1406: {"without": ["optimizer.pt", "training_args.json"]},
+}
 
 
 def test_only_complete_checkpoints_are_listed_in_order_of_steps(tmp_path):
     make_checkpoint(tmp_path / "checkpoint-1000")
     make_checkpoint(tmp_path / "checkpoint-200")
-    make_checkpoint(tmp_path / "checkpoint-1200", state=None)
-    make_checkpoint(tmp_path / "checkpoint-1400", state='{"global_step": 14')
-    make_checkpoint(tmp_path / "checkpoint-100", weights=False)
+    make_checkpoint(tmp_path / "checkpoint-300", without=STATES, save_only_model=True)
     make_checkpoint(tmp_path / "checkpoint-best")
-    for step, name in ((1500, "model.safetensors"), (1600, "optimizer.pt")):
+    for step, settings in INCOMPLETE.items():
+        make_checkpoint(tmp_path / f"checkpoint-{step}", **settings)
+    for step, name in ((1500, "model.safetensors"), (1600, "optimizer.pt"), (1700, "training_args.json")):
         make_checkpoint(tmp_path / f"checkpoint-{step}")
         cut = tmp_path / f"checkpoint-{step}" / name
         os.truncate(cut, cut.stat().st_size // 2)
     (tmp_path / "checkpoint-7").touch()
-    assert [path.name for path in list_checkpoints(tmp_path)] == ["checkpoint-200", "checkpoint-1000"]
+    assert [int(path.name.split("-")[1]) for path in list_checkpoints(tmp_path)] == [200, 300, 1000]
     steps = [int(path.name.split("-")[1]) for path in list_checkpoints(tmp_path, complete=False)]
-    assert steps == [100, 200, 1000, 1200, 1400, 1500, 1600]
+    assert steps == sorted([200, 300, 1000, *INCOMPLETE, 1500, 1600, 1700])
     assert list_checkpoints(tmp_path / "nothing") == []
 
 

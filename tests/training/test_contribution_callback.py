@@ -1,5 +1,8 @@
 """ContributionCallback: chosen steps, the log, the file, a training that it does not disturb."""
 
+from pathlib import Path
+
+import pytest
 import torch
 
 from hf_nmt_interp.analysis.contribution_study import ContributionStudy
@@ -54,3 +57,24 @@ def test_every_so_many_steps_by_the_trainer_s_own_log(tmp_path, translator_of):
         f"contributions/reference/{name}"
         for name in ("source_contribution", "source_entropy", "prefix_entropy", "accuracy")
     }
+
+
+def test_a_kill_while_the_file_is_written_leaves_the_one_before(tmp_path, translator_of, monkeypatch):
+    _, tokenizer = translator_of("marian")
+
+    def make():
+        return make_trainer(tmp_path, translator_of, [ContributionCallback(tokenizer, SOURCES, TARGETS, steps=[0, 3])])
+
+    def killed(self, text, **options):
+        with self.open("w") as file:
+            file.write(text[:-30])
+        raise KeyboardInterrupt
+
+    make().train()
+    whole = (tmp_path / "contributions.csv").read_text()
+    monkeypatch.setattr(Path, "write_text", killed)
+    with pytest.raises(KeyboardInterrupt):
+        make().train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    monkeypatch.undo()
+    make().train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert (tmp_path / "contributions.csv").read_text() == whole

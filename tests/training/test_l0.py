@@ -135,6 +135,21 @@ def test_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path, monkeypatch)
     assert (tmp_path / "whole" / "gates.csv").read_text() == (tmp_path / "parts" / "gates.csv").read_text()
 
 
+def test_history_of_a_killed_run_is_that_of_a_whole_one(tmp_path):
+    settings = {"max_steps": 12, "save_strategy": "steps", "save_steps": 5, "logging_steps": 4}
+    make_trainer(tmp_path / "whole", tiny_gated(), **settings).train()
+    make_trainer(tmp_path / "parts", tiny_gated(), **settings).train()
+    expected = (tmp_path / "whole" / "gates.csv").read_text()
+    assert sorted({int(line.split(",")[0]) for line in expected.splitlines()[1:]}) == [0, 4, 8, 12]
+    history = tmp_path / "parts" / "gates.csv"
+    cuts = expected.index("\n8,") + 1, expected.index("\n12,") + 2
+    for left in (expected, expected + "1", *(expected[:cut] for cut in cuts)):
+        history.write_text(left)  # of later steps, and cut off in the middle: "1" is what a kill left of step 12
+        trainer = make_trainer(tmp_path / "parts", tiny_gated(), **settings)
+        trainer.train(resume_from_checkpoint=str(tmp_path / "parts" / "checkpoint-5"))
+        assert history.read_text() == expected
+
+
 def test_gates_have_a_group_and_a_rate_of_their_own(tmp_path):
     trainer = make_trainer(tmp_path, learning_rate=1e-3, gate_learning_rate=0.02, noam_scale=1.0, warmup_steps=5)
     trainer.create_optimizer_and_scheduler(10)

@@ -1,5 +1,6 @@
 """Filling the launchers' gap on machines without a GPU; nothing happens anywhere else."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.training import launch
@@ -130,3 +132,33 @@ def test_only_several_processes_without_a_gpu_need_the_cpu(monkeypatch):
     assert launch.without_gpu_but_distributed()
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     assert not launch.without_gpu_but_distributed()
+
+
+FULL = [
+    OSError(errno.ENOSPC, "No space left on device"),
+    SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+    RuntimeError("[enforce fail at inline_container.cc:858] . PytorchStreamWriter failed writing file data/1"),
+]
+
+
+@pytest.mark.parametrize("error", FULL, ids=["system", "safetensors", "torch"])
+def test_a_full_disk_is_one_line(monkeypatch, capsys, error):
+    def main():
+        raise error
+
+    monkeypatch.setattr(sys, "argv", ["scripts/train.py"])
+    with pytest.raises(SystemExit) as ended:
+        launch.run_script(main)
+    err = capsys.readouterr().err
+    assert (ended.value.code, err.count("\n")) == (2, 1)
+    assert err.startswith("train.py: cannot write: ")
+    assert "make room and run the same command again" in err
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), FileNotFoundError(errno.ENOENT, "a bug"), KeyError("a bug")])
+def test_other_errors_keep_their_traceback(error):
+    def main():
+        raise error
+
+    with pytest.raises(type(error), match="a bug"):
+        launch.run_script(main)

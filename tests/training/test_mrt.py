@@ -370,3 +370,11 @@ def test_two_processes(tmp_path, enumerated):
     torch.testing.assert_close(torch.tensor(ranks[0]["enumerated"]), expected, atol=1e-6, rtol=0)
     for name, value in ranks[0]["log"].items():
         assert value == pytest.approx(alone.state.log_history[0][name], rel=1e-5), name
+
+
+@pytest.mark.parametrize("family", ["marian", "bert2bert"])
+def test_candidates_have_no_more_tokens_than_the_decoder_has_positions(tmp_path, family):
+    model = tiny_model(family, max_position_embeddings=12)
+    trainer = make_trainer(tmp_path, model, max_length_ratio=2.0)
+    assert trainer._limit([(1,) * 9]) == 12
+    assert trainer._limit([()]) == 10

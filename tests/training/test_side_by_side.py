@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from safetensors import safe_open
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.lstm import (
@@ -112,7 +113,9 @@ def test_all_models_learn_as_they_would_alone_and_a_stopped_run_goes_on(tmp_path
         settings = {"steps": steps, "eval_steps": 2, "learning_rate": 0.01}
         return stack, train(stack, batch, evaluate, **settings, file=tmp_path / file)
 
-    whole, records = run(translators(), 6, "whole.pt")
+    whole, records = run(translators(), 6, "whole.safetensors")
+    with safe_open(tmp_path / "whole.safetensors", "pt") as file:  # nothing is pickled
+        assert file.metadata() == {"step": "6"}
     for number, model in enumerate(translators()):
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
         for step in range(6):
@@ -130,10 +133,10 @@ def test_all_models_learn_as_they_would_alone_and_a_stopped_run_goes_on(tmp_path
         return batch(step)
 
     stack = StackedTranslators(translators())
-    settings = {"steps": 6, "eval_steps": 2, "learning_rate": 0.01, "file": tmp_path / "parts.pt"}
+    settings = {"steps": 6, "eval_steps": 2, "learning_rate": 0.01, "file": tmp_path / "parts.safetensors"}
     with pytest.raises(KeyboardInterrupt):
         train(stack, stop, lambda: {"weight": stack.weights["lm_head.weight"][:, 0, 0].detach().clone()}, **settings)
-    parts, again = run(translators(), 6, "parts.pt")
+    parts, again = run(translators(), 6, "parts.safetensors")
     assert [record["step"] for record in again] == [0, 2, 4, 6]
     for found, expected in zip(again, records, strict=True):
         assert torch.equal(found["weight"], expected["weight"])
@@ -141,7 +144,7 @@ def test_all_models_learn_as_they_would_alone_and_a_stopped_run_goes_on(tmp_path
         assert torch.equal(parts.weights[name], weight)
     assert all(
         torch.equal(a["weight"], b["weight"])
-        for a, b in zip(run(translators(), 6, "parts.pt")[1], records, strict=True)
+        for a, b in zip(run(translators(), 6, "parts.safetensors")[1], records, strict=True)
     )
 
 

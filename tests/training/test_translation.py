@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from hf_nmt_interp.errors import InputError
@@ -156,6 +157,47 @@ def test_a_killed_run_goes_on_exactly(tmp_path, train, options, killed, resumed)
     assert len(set(logged(whole).values())) == 12
     for name, weight in whole.model.state_dict().items():
         torch.testing.assert_close(second.model.state_dict()[name], weight, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("moment", ["_save", "_save_optimizer_and_scheduler", "_save_rng_state"])
+def test_a_checkpoint_has_its_name_when_it_is_whole(tmp_path, monkeypatch, moment):
+    options = {"save_strategy": "steps", "save_steps": 2, "max_steps": 4, "save_total_limit": 1}
+    make_trainer(tmp_path / "whole", **options).train()
+    before = getattr(TranslationTrainer, moment)
+
+    def killed(trainer, *args, **kwargs):
+        before(trainer, *args, **kwargs)
+        if trainer.state.global_step == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(TranslationTrainer, moment, killed)
+    with pytest.raises(KeyboardInterrupt):
+        make_trainer(tmp_path / "killed", **options).train()
+    monkeypatch.undo()
+    assert list((tmp_path / "killed" / "unfinished" / "checkpoint-4").iterdir())
+    assert [path.name for path in list_checkpoints(tmp_path / "killed", complete=False)] == ["checkpoint-2"]
+    make_trainer(tmp_path / "killed", seed=5, **options).train(resume_from_checkpoint=True)  # as transformers finds it
+    for folder in (tmp_path / "whole", tmp_path / "killed"):
+        assert [path.name for path in folder.iterdir()] == ["checkpoint-4"]
+    weights, expected = (
+        load_file(tmp_path / run / "checkpoint-4" / "model.safetensors") for run in ("killed", "whole")
+    )
+    torch.testing.assert_close(weights, expected, rtol=0, atol=0)
+
+
+def test_the_best_checkpoint_is_found_under_its_name(tmp_path):
+    options = {"save_strategy": "steps", "save_steps": 2, "eval_strategy": "steps", "eval_steps": 2}
+    options |= {"predict_with_generate": False, "load_best_model_at_end": True, "save_total_limit": 2}
+    trainer = make_trainer(tmp_path, **options, metric_for_best_model="eval_loss", greater_is_better=True)
+    trainer.train()
+    assert trainer.state.best_global_step == 2
+    assert trainer.state.best_model_checkpoint == str(tmp_path / "checkpoint-2")
+    assert [path.name for path in list_checkpoints(tmp_path)] == ["checkpoint-2", "checkpoint-8"]
+    for step in (2, 8):
+        state = json.loads((tmp_path / f"checkpoint-{step}" / "trainer_state.json").read_text())
+        assert state["best_model_checkpoint"] == str(tmp_path / "checkpoint-2")
+    best = load_file(tmp_path / "checkpoint-2" / "model.safetensors")
+    torch.testing.assert_close({name: trainer.model.state_dict()[name] for name in best}, best)
 
 
 def test_a_finished_run_is_not_trained_further(tmp_path):

@@ -1,0 +1,125 @@
+"""Models and tokenizers from folders and from the Hub: whatever is wrong with them is told in one line."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from pickle import UnpicklingError  # what torch raises for weights that are more than numbers
+from typing import Any
+
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models import register_kinds
+from hf_nmt_interp.models.demo import find_model
+
+
+def load_model(kind: Any, name: str, argument: str = "--model", **settings: Any) -> Any:
+    """A model in float32; refused if weights are missing, of other shapes, or no numbers.
+
+    Args:
+        kind: an Auto class or a class of models.
+        name: folder, id on the Hub, or a translator in the box such as `demo:en-de`.
+        argument: what an error calls the name.
+        settings: of `from_pretrained`.
+    """
+    settings |= {"dtype": "float32", "trust_remote_code": False}
+    with _reading(name, argument) as place:
+        model, info = kind.from_pretrained(place, output_loading_info=True, ignore_mismatched_sizes=True, **settings)
+    _check_weights(f"{argument}: {name!r}", model, info)
+    return model
+
+
+def load_config(name: str, argument: str = "--model") -> Any:
+    """The configuration of a model, named as for `load_model`."""
+    from transformers import AutoConfig
+
+    with _reading(name, argument) as place:
+        return AutoConfig.from_pretrained(place, trust_remote_code=False)
+
+
+def load_tokenizer(name: str, argument: str = "--model") -> Any:
+    """The tokenizer that was saved beside a model, named as for `load_model`."""
+    from transformers import AutoTokenizer
+
+    place = _find(name, argument)
+    try:
+        return AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+    except ImportError as error:  # it needs a library that is not installed
+        raise InputError(f"{argument}: {name!r}: its tokenizer cannot be loaded: {_reason(error, True)}") from error
+    except (OSError, ValueError, TypeError, RuntimeError) as error:  # TypeError: Marian's, where files are missing
+        if not Path(place).exists() and _is_offline(error):
+            raise InputError(f"{argument}: {name!r} cannot be loaded: {_reason(error, False)}") from error
+        raise InputError(f"{argument}: {name!r} has no tokenizer that loads; save it beside the weights") from error
+
+
+def _find(name: str, argument: str) -> str:
+    """The folder, checked to be one of a model; or the id on the Hub."""
+    path = Path(find_model(name)).expanduser()
+    if not path.exists():
+        if name.count("/") > 1 or name.startswith((".", "/", "~")):
+            raise InputError(f"{argument}: there is no folder {name!r}")
+        return name
+    if not (path / "config.json").exists():
+        raise InputError(f"{argument}: {name!r} has no config.json; give a folder written by save_pretrained")
+    for file in sorted(path.glob("*.json")):  # transformers passes over some of them in silence
+        try:
+            json.loads(file.read_bytes())
+        except ValueError as error:
+            raise InputError(f"{argument}: {file} is no JSON ({error}); save the model again") from error
+    return str(path)
+
+
+@contextmanager
+def _reading(name: str, argument: str) -> Iterator[str]:
+    """What `from_pretrained` takes; inside, what it raises becomes one line."""
+    from huggingface_hub.errors import StrictDataclassError
+    from safetensors import SafetensorError
+
+    wrong = OSError, ValueError, RuntimeError, ImportError, UnpicklingError, SafetensorError, StrictDataclassError
+    register_kinds()
+    place = _find(name, argument)
+    try:
+        yield place
+    except wrong as error:
+        reason = _reason(error, Path(place).exists())
+        raise InputError(f"{argument}: {name!r} cannot be loaded: {reason}") from error
+
+
+def _check_weights(what: str, model: Any, info: dict[str, Any]) -> None:
+    """Refuse weights that would be random or are no numbers; say which have no place in the model."""
+    if missing := sorted(info["missing_keys"]):
+        raise InputError(f"{what} has no weights for {missing[0]} and {len(missing) - 1} others")
+    if mismatched := sorted(info["mismatched_keys"]):
+        key, found, needed = mismatched[0]
+        raise InputError(
+            f"{what} has {key} of {list(found)} where its config.json needs {list(needed)}, and "
+            f"{len(mismatched) - 1} others like it; they are not of the same model"
+        )
+    if bad := next((key for key, weight in model.named_parameters() if not weight.isfinite().all()), None):
+        raise InputError(f"{what} has NaN or inf in {bad}; take an earlier checkpoint")
+    if unused := sorted(info["unexpected_keys"]):
+        print(
+            f"hf-nmt-interp: {what} has weights that its config.json has no place for, {unused[0]} and "
+            f"{len(unused) - 1} others; they are left out",
+            file=sys.stderr,
+        )
+
+
+def _is_offline(error: Exception) -> bool:
+    return any(word in str(error) for word in ("offline", "connect"))
+
+
+def _reason(error: Exception, is_local: bool) -> str:
+    """Why loading failed and what to do, in one line."""
+    text = " ".join(str(error).split())
+    if "trust_remote_code" in text:
+        return "it is made by code of its own, which is never run here; load it in Python, if you trust it"
+    if "Unrecognized configuration class" in text:
+        return "it is no encoder-decoder, and no others translate here; AutoModelForSeq2SeqLM must know its kind"
+    if is_local:
+        return text[:200]
+    if _is_offline(error):
+        return "no connection to the Hub, and not downloaded before; give a local folder or demo:en-de"
+    if "not a valid model identifier" in text or "404" in text:
+        return "no such model on the Hub and no such folder here (private ones need `hf auth login`)"
+    return text[:200]

@@ -1,0 +1,135 @@
+"""Models that cannot be trained, arguments that are wrong, disks that are full: one line from every script."""
+
+import json
+import resource
+import shutil
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.training.calibration import load_calibrated
+from hf_nmt_interp.training.checkpoints import list_checkpoints
+from hf_nmt_interp.training.l0 import load_gated
+from hf_nmt_interp.training.launch import run_script
+from hf_nmt_interp.training.translation import TranslationTrainer
+from tests.trainer_scripts.every_trainer import RUNS, command_line, options_of
+from tests.trainer_scripts.test_train_l0 import start  # noqa: F401  (a fixture)
+
+OFFLINE = "nobody/never-downloaded"
+
+
+def damaged(folder, tmp_path, kind):
+    """The name of a model with something wrong."""
+    if kind == "no network":
+        return OFFLINE
+    if kind == "no folder":
+        return str(tmp_path / "nowhere")
+    copy = shutil.copytree(folder, tmp_path / "damaged")
+    weights, config = copy / "model.safetensors", copy / "config.json"
+    if kind == "cut weights":
+        weights.write_bytes(weights.read_bytes()[:5000])
+    elif kind == "no weights":
+        weights.unlink()
+    elif kind == "other kind":
+        config.write_text(json.dumps({"model_type": "martian"}))
+    elif kind == "more layers":
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"encoder_layers": 5}))
+    elif kind == "other sizes":
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"encoder_ffn_dim": 12}))
+    elif kind == "NaN":
+        found = load_file(weights)
+        found["model.encoder.layers.0.fc1.bias"][0] = torch.nan
+        save_file(found, weights, {"format": "pt"})
+    else:
+        (copy / "vocab.json").unlink()
+    return str(copy)
+
+
+EVERYWHERE = {
+    "no folder": "there is no folder '.*nowhere'",
+    "cut weights": "damaged' cannot be loaded: ",
+    "no network": "no connection to the Hub, and not downloaded before; give a local folder or demo:en-de",
+}
+MESSAGES = EVERYWHERE | {
+    "no weights": "damaged' cannot be loaded: Error no file named model.safetensors",
+    "other kind": "damaged' cannot be loaded: The checkpoint you are trying to load has model type `martian`",
+    "more layers": r"has no weights for model.encoder.layers.2.* and \d+ others",
+    "other sizes": r"has model.encoder.layers.* where its config.json needs \[12",
+    "NaN": "has NaN or inf in model.encoder.layers.0.fc1.bias; take an earlier checkpoint",
+    "no tokenizer": "damaged' has no tokenizer that loads; save it beside the weights",
+}
+
+
+def run(monkeypatch, name, tmp_path, **options):
+    options = {"output_dir": tmp_path / "out", "max_steps": 2} | options
+    words = command_line(name, options_of(name, None) | options)
+    monkeypatch.setattr(sys, "argv", words)
+    RUNS[name][0].main()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [(name, kind) for name in RUNS for kind in (MESSAGES if name == "translation" else EVERYWHERE)],
+)
+def test_models_that_cannot_be_trained(start, tmp_path, monkeypatch, name, kind):  # noqa: F811
+    folder, data = start
+    model = damaged(folder, tmp_path, kind)
+    with pytest.raises(InputError, match=f"(--model|name): .*{MESSAGES[kind]}"):
+        run(monkeypatch, name, tmp_path, model=model, train=data["train"])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("load", [load_gated, load_calibrated])
+@pytest.mark.parametrize("kind", ["more layers", "other sizes", "NaN"])
+def test_gates_and_masks_are_not_put_on_random_weights(start, tmp_path, load, kind):  # noqa: F811
+    with pytest.raises(InputError, match=f"name: .*{MESSAGES[kind]}"):
+        load(damaged(start[0], tmp_path, kind))
+
+
+WRONG = [
+    ({"tokenizer": OFFLINE}, f"--tokenizer: '{OFFLINE}' cannot be loaded: no connection to the Hub"),
+    ({"heads": "nowhere"}, "--heads: 'nowhere' is neither a number nor a folder with a config.json"),
+    ({"hub_tok": "hf_x"}, r"--hub_tok: there is no such argument; see --help \(no short forms\)"),
+    ({"load_best_model_at_end": True}, "load_best_model_at_end requires the save and eval strategy to match"),
+    ({"output_dir": "/dev/null/out"}, "--output_dir: /dev/null/out cannot be made or written in; name another"),
+    ({"resume_from_checkpoint": "nowhere"}, "--resume_from_checkpoint: there is no folder 'nowhere'"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG, ids=[next(iter(options)) for options, _ in WRONG])
+def test_wrong_arguments(start, tmp_path, monkeypatch, options, message):  # noqa: F811
+    with pytest.raises(InputError, match=message):
+        run(monkeypatch, "translation", tmp_path, train=start[1]["train"], **options)
+
+
+@pytest.mark.parametrize("limit", [20_000, 60_000], ids=["weights", "optimizer"])
+def test_a_full_disk_is_one_line_and_leaves_whole_checkpoints(start, tmp_path, monkeypatch, capsys, limit):  # noqa: F811
+    folder, data = start
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+
+    def fill():
+        if list_checkpoints(tmp_path / "out"):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))  # as a full disk, writing fails in the middle
+
+    before = TranslationTrainer._save_checkpoint
+    monkeypatch.setattr(TranslationTrainer, "_save_checkpoint", lambda self, *args: (fill(), before(self, *args)))
+    options = {"train": data["train"], "save_steps": 1, "model": folder, "tokens_per_batch": 100}
+    try:
+        with pytest.raises(SystemExit) as ended:
+            run_script(lambda: run(monkeypatch, "translation", tmp_path, **options))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    assert ended.value.code == 2
+    err = capsys.readouterr().err.splitlines()[-1]
+    assert err.startswith("train_translation.py: cannot write: ")
+    assert "make room and run the same command again, it goes on from the last checkpoint" in err
+    assert [path.name for path in list_checkpoints(tmp_path / "out", complete=False)] == ["checkpoint-1"]
+    monkeypatch.undo()
+    run(monkeypatch, "translation", tmp_path, **options)
+    out = capsys.readouterr().out
+    assert f"{tmp_path / 'out' / 'unfinished' / 'checkpoint-2'} is incomplete" in out
+    assert f"Going on from {tmp_path / 'out' / 'checkpoint-1'}" in out
+    assert not (tmp_path / "out" / "unfinished").exists()
