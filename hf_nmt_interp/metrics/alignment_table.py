@@ -46,6 +46,7 @@ FIXED: dict[str, tuple[str, dict[str, Any]]] = {  # row -> method, settings
     "Li SmoothGrad": ("saliency", {"aggregate": "li2016", "smoothgrad": 30}),
     "grad": ("saliency", {}),
     "SmoothGrad": ("saliency", {"smoothgrad": 30}),
+    "SmoothGrad 0.2": ("saliency", {"smoothgrad": 30, "sigma": 0.2}),
     "LRP": ("lrp", {}),
     "mask": ("mask", {}),
 }
@@ -56,7 +57,7 @@ CHOSEN = {  # row -> heads, shifted of `agreeing_attention`
 }
 COMBINED = {  # row -> rows whose scores are combined
     "shifted + Li grad": ("best shifted attention", "Li grad"),
-    "shifted + Li grad + SmoothGrad": ("best shifted attention", "Li grad", "SmoothGrad"),
+    "shifted + Li grad + SmoothGrad": ("best shifted attention", "Li grad", "SmoothGrad 0.2"),
 }
 ROWS = (*FIXED, *CHOSEN, *COMBINED)
 LEAST = 0.25  # of the joint links that are not doubtful
