@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import hf_nmt_interp as hni
+from hf_nmt_interp.report.cards import model_card
 from tests.hub_server import TOKEN, hub_server
 from tests.made_up_corpus import made_up_pairs
 from tests.test_documentation import PAGES, ROOT, load_script
@@ -90,6 +91,7 @@ def make_files(folder: Path, script: str) -> None:
         if name in script and f"--output_dir {name.removesuffix('/pruned')} " not in script:
             for part in hni.load_demo(direction):
                 part.save_pretrained(folder / name)
+            (folder / name / "README.md").write_text(model_card(folder / name), encoding="utf-8")
 
 
 @pytest.mark.slow
