@@ -12,6 +12,9 @@ from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models import register_kinds
 from hf_nmt_interp.models.demo import find_model
 
+# what transformers comes to by values in a model's files that do not fit, besides its own refusals
+_MISFITS = AssertionError, AttributeError, KeyError, TypeError, ZeroDivisionError
+
 
 def load_model(kind: Any, name: str, argument: str = "--model", **settings: Any) -> Any:
     """A model in float32; refused if weights are missing, of other shapes, or no numbers.
@@ -46,7 +49,7 @@ def load_tokenizer(name: str, argument: str = "--model") -> Any:
         return AutoTokenizer.from_pretrained(place, trust_remote_code=False)
     except ImportError as error:  # it needs a library that is not installed
         raise InputError(f"{argument}: {name!r}: its tokenizer cannot be loaded: {_reason(error, True)}") from error
-    except (OSError, ValueError, TypeError, RuntimeError) as error:  # TypeError: Marian's, where files are missing
+    except (OSError, ValueError, RuntimeError, *_MISFITS) as error:  # TypeError: Marian's, where files are missing
         if not Path(place).exists() and _is_offline(error):
             raise InputError(f"{argument}: {name!r} cannot be loaded: {_reason(error, False)}") from error
         raise InputError(f"{argument}: {name!r} has no tokenizer that loads; save it beside the weights") from error
@@ -80,7 +83,7 @@ def _reading(name: str, argument: str) -> Iterator[str]:
     place = _find(name, argument)
     try:
         yield place
-    except wrong as error:
+    except (*wrong, *_MISFITS) as error:
         reason = _reason(error, Path(place).exists())
         raise InputError(f"{argument}: {name!r} cannot be loaded: {reason}") from error
 
@@ -112,6 +115,8 @@ def _is_offline(error: Exception) -> bool:
 def _reason(error: Exception, is_local: bool) -> str:
     """Why loading failed and what to do, in one line."""
     text = " ".join(str(error).split())
+    if isinstance(error, _MISFITS):
+        return f"its files have values that do not fit ({type(error).__name__}: {text[:150]})"
     if "trust_remote_code" in text:
         return "it is made by code of its own, which is never run here; load it in Python, if you trust it"
     if "Unrecognized configuration class" in text:

@@ -1,0 +1,145 @@
+"""Model folders that are broken, and models that cannot be had: one line, exit code 2."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from hf_nmt_interp.attribution.api import make_method
+from hf_nmt_interp.errors import InputError
+from tests.cli.conftest import model_folder, run  # noqa: F401  (fixtures)
+
+NAN, INF = float("nan"), float("inf")
+
+
+def cut(name):
+    return lambda folder: (folder / name).write_bytes(
+        (folder / name).read_bytes()[: (folder / name).stat().st_size // 2]
+    )
+
+
+def configured(**fields):
+    def change(folder):
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+    return change
+
+
+def containing(name, text):
+    return lambda folder: (folder / name).write_text(text)
+
+
+def with_weights(value):
+    def change(folder):
+        model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+        with torch.no_grad():
+            model.model.encoder.layers[0].fc1.weight[0, 0] = value
+        model.save_pretrained(folder)
+
+    return change
+
+
+class Malicious:
+    """What a pickle can do."""
+
+    def __reduce__(self):
+        return os.system, (f"touch {Path.cwd() / 'owned'}",)
+
+
+def pickled(folder):
+    (folder / "model.safetensors").unlink()
+    torch.save({"model.shared.weight": Malicious()}, folder / "pytorch_model.bin")
+
+
+def with_code(folder):
+    code = "open('owned', 'w')\nfrom transformers import PreTrainedConfig as C, PreTrainedModel as M\n"
+    (folder / "evil.py").write_text(code)
+    places = {"AutoConfig": "evil.C", "AutoModelForSeq2SeqLM": "evil.M", "AutoTokenizer": "evil.T"}
+    (folder / "config.json").write_text(json.dumps({"model_type": "evil", "auto_map": places}))
+
+
+BROKEN = [
+    (cut("model.safetensors"), "cannot be loaded: Error while deserializing header"),
+    (
+        lambda folder: (folder / "model.safetensors").unlink(),
+        "cannot be loaded: Error no file named model.safetensors",
+    ),
+    (cut("config.json"), "config.json is no JSON ("),
+    (cut("generation_config.json"), "generation_config.json is no JSON ("),
+    (
+        configured(model_type="martian"),
+        "cannot be loaded: The checkpoint you are trying to load has model type `martian`",
+    ),
+    (configured(model_type="gpt2"), "cannot be loaded: it is no encoder-decoder"),
+    (configured(model_type="calibrated_marian", fusion="magic"), "fusion='magic' is not one of"),
+    (configured(d_model=32), "of [16] where its config.json needs [32], and 80 others like it"),
+    (configured(encoder_layers="six"), "cannot be loaded: Validation error for field 'encoder_layers'"),
+    (configured(quantization_config={"quant_method": "gptq", "bits": 4}), "cannot be loaded: "),
+    (configured(quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True}), "cannot be loaded: "),
+    (configured(encoder_attention_heads=0), "its files have values that do not fit (ZeroDivisionError: integer"),
+    (configured(activation_function="magic"), "its files have values that do not fit (KeyError: 'magic')"),
+    (configured(pad_token_id=10**6), "its files have values that do not fit (AssertionError: Padding_idx must"),
+    (containing("config.json", "null"), "its files have values that do not fit (TypeError: "),
+    (containing("generation_config.json", "[]"), "its files have values that do not fit (TypeError: "),
+    (containing("vocab.json", "[]"), "has no tokenizer that loads; save it beside the weights"),
+    (containing("tokenizer_config.json", "[]"), "has no tokenizer that loads; save it beside the weights"),
+    (configured(encoder_layers=5), "has no weights for model.encoder.layers.2.fc1.bias and 47 others"),
+    (cut("source.spm"), "has no tokenizer that loads; save it beside the weights"),
+    (cut("vocab.json"), "vocab.json is no JSON ("),
+    (with_weights(NAN), "has NaN or inf in model.encoder.layers.0.fc1.weight; take an earlier checkpoint"),
+    (with_weights(INF), "has NaN or inf in model.encoder.layers.0.fc1.weight; take an earlier checkpoint"),
+    (pickled, "cannot be loaded: "),
+    (with_code, "cannot be loaded: it is made by code of its own, which is never run here"),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), BROKEN, ids=range(len(BROKEN)))
+def test_broken_model_folders(run, model_folder, tmp_path, monkeypatch, capsys, damage, message):  # noqa: F811
+    folder = shutil.copytree(model_folder, tmp_path / "broken")
+    monkeypatch.chdir(tmp_path)
+    damage(folder)
+    capsys.readouterr()
+    code, out, err = run("translate", "--model", folder, "A dog.")
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.strip().count("\n") == 0
+    assert not (tmp_path / "owned").exists()  # neither pickles nor code of the folder may run
+
+
+def test_weights_without_a_place_are_said(run, model_folder, tmp_path):  # noqa: F811
+    folder = shutil.copytree(model_folder, tmp_path / "fewer")
+    configured(encoder_layers=1)(folder)
+    code, out, err = run("translate", "--model", folder, "A dog.")
+    assert (code, out.count("\n")) == (0, 1)
+    assert "has weights that its config.json has no place for, model.encoder.layers.1.fc1.bias and 15 others" in err
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_checkpoints(run, model_folder, tmp_path, capsys, dtype):  # noqa: F811
+    model = AutoModelForSeq2SeqLM.from_pretrained(model_folder).to(dtype)
+    model.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(model_folder).save_pretrained(tmp_path)
+    capsys.readouterr()
+    code, _, err = run("attribute", "--model", tmp_path, "A dog.")  # commands compute in float32
+    assert (code, err) == (0, "")
+    with pytest.raises(InputError, match=r"LRP needs float32 or float64, not torch.*16; convert it with model.float"):
+        make_method(model, "lrp")
+
+
+def test_no_network(run, model_folder, tmp_path, monkeypatch):  # noqa: F811
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    code, _, err = run("align", "--model", "nobody/never-downloaded", __file__)
+    assert code == 2
+    assert "no connection to the Hub, and not downloaded before; give a local folder or demo:en-de" in err
+    command = "align", "--model", model_folder, "--shards", tmp_path / "run", "--dataset", "nobody/never-downloaded"
+    code, _, err = run(*command)
+    assert (code, err.strip().count("\n")) == (2, 0)
+    assert "dataset: nobody/never-downloaded (config None, split train) cannot be loaded: " in err
+    assert not (tmp_path / "run").exists()
