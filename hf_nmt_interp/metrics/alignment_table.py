@@ -60,7 +60,7 @@ COMBINED = {  # row -> rows whose scores are combined
     "shifted + Li grad + SmoothGrad": ("best shifted attention", "Li grad", "SmoothGrad 0.2"),
 }
 ROWS = (*FIXED, *CHOSEN, *COMBINED)
-LEAST = 0.25  # of the joint links that are not doubtful
+LEAST = 0.2  # of the joint links that are not doubtful
 DIRECTIONS = ("forward", "backward")
 
 

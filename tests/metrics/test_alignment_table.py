@@ -65,7 +65,7 @@ def test_force_rows_are_those_of_align(table, translators, name, method, setting
     joint = [joint_scores(*pair) for pair in scores]
     both = [extract_links(x) for x in joint], [flip(extract_links(x.T)) for x in joint]
     expected |= {f"joint {h}": hni.symmetrize(*both, h) for h in HEURISTICS}
-    expected["joint grow-diag 0.25"] = [joint_links(*pair, "grow-diag", least=0.25) for pair in scores]
+    expected["joint grow-diag 0.2"] = [joint_links(*pair, "grow-diag", least=0.2) for pair in scores]
     assert rates(rows) == {(name, key): hni.alignment_error_rate(found, *GOLD) for key, found in expected.items()}
     assert rows[0]["entropy"] == pytest.approx(hni.dispersion(a.soft for a in forward), abs=1e-4)
     assert (rows[0]["pairs"], rows[2]["entropy"]) == (3, None)

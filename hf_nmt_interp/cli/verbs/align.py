@@ -12,7 +12,7 @@ Examples:
   hf-nmt-interp align --method attention --set layer=0 --translations hypotheses.de train.en
   hf-nmt-interp align --method attention --format json train.en train.de
   hf-nmt-interp align --method attention --extraction mutual train.en train.de
-  hf-nmt-interp align --method attention+saliency --reverse-model demo:de-en --joint --least 0.25 train.en train.de
+  hf-nmt-interp align --method attention+saliency --reverse-model demo:de-en --joint --least 0.2 train.en train.de
   hf-nmt-interp align --method attention train.en train.de --shards runs/aligned
 """
 
@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--least",
         type=float,
         metavar="P",
-        help="with --joint: leave out links that have less of their words' scores, e.g. 0.25",
+        help="with --joint: leave out links that have less of their words' scores, e.g. 0.2",
     )
     add_model(parser)
     add_decoding(parser, batch_size=32)
