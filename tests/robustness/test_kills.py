@@ -47,24 +47,34 @@ def train(name, words):
     RUNS[name][0].main()
 
 
-def killed_often(log, seed, seconds, run, arguments, times, has_something):
-    """Begin a run again and again, killed at random moments, the first time when it has something to go on from.
+def killed_often(log, seed, seconds, run, arguments, progress, times=6):
+    """Begin a run again and again and kill it at random moments; yields after each kill.
 
-    After each kill what `has_something` returns is yielded.
+    Half of the times, and the first two, it is killed soon after it has got further, else at any moment. So its speed,
+    which other processes change, does not matter.
+
+    Args:
+        log: file for what it says.
+        seed: of the moments.
+        seconds: that a whole run takes, roughly.
+        run: the function.
+        arguments: of the function.
+        progress: how far it has got, as a number; 0 is nothing to go on from.
+        times: it is begun.
     """
     moments, kills = random.Random(seed), 0
     for number in range(times):
+        gets_further = number < 2 or moments.random() < 0.5
+        goal = progress() + gets_further
         process = begin(log, run, *arguments)
-        while number == 0 and process.is_alive() and not has_something():
-            time.sleep(0.005)
-        process.join(moments.uniform(0.05, 0.5) * seconds)
+        while process.is_alive() and progress() < goal:
+            time.sleep(0.002)
+        process.join(moments.uniform(0, seconds / 30 if gets_further else seconds / 3))
         process.kill()
         process.join()
-        if process.exitcode != -9:
-            assert process.exitcode == 0, log.read_text()
-            break
-        kills += 1
-        yield has_something()
+        assert process.exitcode in (-9, 0), log.read_text()  # 0: it has ended by itself; the next one finds that
+        kills += process.exitcode == -9
+        yield
     assert kills >= 2, log.read_text()
 
 
@@ -82,6 +92,10 @@ def final_weights(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
     return {str(path): load_file(folder / path) for path in paths if not str(path).startswith("checkpoint")}
 
 
+def last_step(folder: Path) -> int:
+    return max((int(path.name.split("-")[1]) for path in list_checkpoints(folder, complete=False)), default=0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_killed_trainers_end_with_the_same_weights(start, tmp_path, name):  # noqa: F811
@@ -91,8 +105,8 @@ def test_killed_trainers_end_with_the_same_weights(start, tmp_path, name):  # no
     whole, killed, log = tmp_path / "whole", tmp_path / "killed", tmp_path / "log"
     seconds = to_the_end(log, train, name, command_line(name, options | {"output_dir": whole}))
     arguments = name, command_line(name, options | {"output_dir": killed})
-    for checkpoints in killed_often(log, name, seconds, train, arguments, 6, lambda: list_checkpoints(killed)):
-        assert checkpoints[-1:] == list_checkpoints(killed, complete=False)[-1:]  # what has its name is whole
+    for _ in killed_often(log, name, seconds, train, arguments, lambda: last_step(killed)):
+        assert list_checkpoints(killed)[-1:] == list_checkpoints(killed, complete=False)[-1:]  # named when whole
     last = list_checkpoints(killed)[-1]
     to_the_end(log, train, *arguments)
     begun = [line for line in log.read_text().splitlines() if line.startswith(("Going on from", "A new run"))]
@@ -123,9 +137,13 @@ CORPUS = {
 
 
 def times_of(folder: Path) -> dict[Path, int]:
-    """When the finished shards of a run, or else its text, were written."""
-    shards = {path: path.stat().st_mtime_ns for path in folder.glob("run/shards/[0-9]*")}
-    return shards or {path: path.stat().st_size for path in folder.glob("links") if path.stat().st_size}
+    """When each finished shard of a run was written."""
+    return {path: path.stat().st_mtime_ns for path in folder.glob("run/shards/[0-9]*")}
+
+
+def done(folder: Path) -> int:
+    """Shards of a run, or bytes of its text."""
+    return len(times_of(folder)) or sum(path.stat().st_size for path in folder.glob("links"))
 
 
 @pytest.mark.slow
@@ -146,12 +164,12 @@ def test_killed_corpus_runs_end_with_the_same_bytes(model_folder, tmp_path, name
     log, killed, written = tmp_path / "log", tmp_path / "killed", {}
     seconds = to_the_end(log, main, *words("whole"))
     arguments = words("killed")
-    for found in killed_often(log, name, seconds, main, arguments, 8, lambda: times_of(killed)):
-        assert found
-        written = found if name == "text" else found | written  # a shard's first time counts
+    for _ in killed_often(log, name, seconds, main, arguments, lambda: done(killed)):
+        assert done(killed)
+        written = times_of(killed) | written  # the first time of each
     to_the_end(log, main, *arguments)
-    if name != "text":  # finished shards were not written again
-        assert written == {path: time for path, time in times_of(killed).items() if path in written}
+    assert bool(written) == (name != "text")
+    assert written.items() <= times_of(killed).items()  # finished shards were not written again
     expected, found = bytes_of(tmp_path / "whole"), bytes_of(killed)
     assert found.keys() == expected.keys()  # nothing half-written is left
     assert found == expected
