@@ -8,11 +8,12 @@ import numpy as np
 
 from hf_nmt_interp.analysis.contributions import entropy
 from hf_nmt_interp.analysis.symmetrization import flip, symmetrize
-from hf_nmt_interp.attribution.api import Text, check_tokenizer, explain, make_method, method_settings, translate_ids
+from hf_nmt_interp.attribution.api import Text, check_tokenizer, explain, make_method, translate_ids
 from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.translation import Translation
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.settings import parse_methods
 from hf_nmt_interp.text.pharaoh import Links
 from hf_nmt_interp.text.tokens import (
     Punctuation,
@@ -211,13 +212,11 @@ def make_aligner(model: Any, method: str, **settings: Any) -> AttributionMethod:
 
 
 def make_aligners(model: Any, method: str, **settings: Any) -> list[AttributionMethod]:
-    """`make_aligner` of each method in names joined by `+`; a setting goes to those of them that have it."""
-    names = method.split("+")
-    known = {name: method_settings(name) for name in names}
-    if len(names) > 1 and (unknown := set(settings).difference(*known.values())):
-        raise InputError(f"{min(unknown)}: none of the methods {', '.join(names)} has such a setting")
-    chosen = [{k: v for k, v in settings.items() if len(names) == 1 or k in known[name]} for name in names]
-    return [make_aligner(model, name, **own) for name, own in zip(names, chosen, strict=True)]
+    """`make_aligner` of each method in `NAME+NAME:SETTING=VALUE+...`; only a single one has further settings."""
+    methods = parse_methods(method, "method")
+    if settings and len(methods) > 1:
+        raise InputError(f"{min(settings)}: of several methods each has its own, e.g. {method}:{min(settings)}=...")
+    return [make_aligner(model, name, **own | settings) for name, own in methods]
 
 
 def align_words(
@@ -290,9 +289,9 @@ def align(
             of words, which are kept as they are (the segmentation of gold links).
         targets: its translation or a list of them, likewise; None lets the model translate.
         method: name of an attribution method; `lrp` explains the logit of the label here. Several joined by `+`, e.g.
-            `attention+saliency`, align by the geometric mean of their p(i | t).
+            `attention+saliency:aggregate=li2016`, align by the geometric mean of their p(i | t).
         settings: `batch_size`; `extraction` and `threshold`, see `extract_links`; `punctuation`, see `encode_source`;
-            `generate`, arguments of `generate()`; all others are settings of the methods that have them.
+            `generate`, arguments of `generate()`; all others are settings of the method.
 
     Returns:
         A set of links (source word, target word) for one sentence, a list of sets for a list.

@@ -1,10 +1,9 @@
 """`attribute` and `explain_generation`: from text or `generate()` to results."""
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from numbers import Integral, Real
-from typing import Any, get_args, overload
+from numbers import Integral
+from typing import Any, overload
 
 import torch
 from transformers import PreTrainedModel
@@ -15,6 +14,7 @@ from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.generation import plain_generate, record_generation, translations_of
 from hf_nmt_interp.decoding.translation import Translation, collate
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.settings import check_type, method_settings
 from hf_nmt_interp.text.tokens import TokenWords, as_sentences, encode_source, encode_target, words_of
 
 Text = str | Sequence[str]  # a sentence, or its words
@@ -28,27 +28,8 @@ def make_method(model: PreTrainedModel, method: str, **settings) -> AttributionM
     for name, value in settings.items():
         if name not in known:
             raise InputError(f"{name}: method {method!r} has no such setting; it has {', '.join(known)}")
-        _check_type(name, value, known[name].annotation)
+        check_type(name, value, known[name].annotation)
     return METHODS[method](model, **settings)
-
-
-def method_settings(method: str, argument: str = "method") -> dict[str, inspect.Parameter]:
-    """Settings of the method of that name, from its signature; `argument` is where it was given, for messages."""
-    if method not in METHODS:
-        raise InputError(f"{argument}: {method!r} is not one of {', '.join(METHODS)}")
-    known = dict(inspect.signature(METHODS[method]).parameters)
-    known.pop("model")
-    return known
-
-
-def _check_type(name: str, value: Any, annotation: Any) -> None:
-    """Refuse a value that is none of the types a setting is annotated with; numbers may be NumPy's."""
-    kinds = get_args(annotation) or (annotation,)
-    numbers: dict[Any, Any] = {int: Integral, float: Real}
-    fits = isinstance(value, tuple(numbers.get(kind, kind) for kind in kinds))
-    if not fits or (isinstance(value, bool) and bool not in kinds):
-        expected = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
-        raise InputError(f"{name}: {value!r} is not of type {expected}")
 
 
 def check_tokenizer(model: Any, tokenizer: Any) -> None:

@@ -250,12 +250,12 @@ class TestJoint:
         assert combined_scores([scores]) is scores
 
     def test_methods_joined_by_plus(self, model, tokenizer):
-        pairs, settings = (ENGLISH[:3], GERMAN[:3]), {"layer": 0, "aggregate": "li2016"}
+        pairs, method = (ENGLISH[:3], GERMAN[:3]), "attention:layer=0+saliency:aggregate=li2016"
         alone = [
             hni.align_words(model, tokenizer, *pairs, method="attention", layer=0),
             hni.align_words(model, tokenizer, *pairs, method="saliency", aggregate="li2016"),
         ]
-        both = hni.align_words(model, tokenizer, *pairs, method="attention+saliency", **settings)
+        both = hni.align_words(model, tokenizer, *pairs, method=method)
         for one, other, found in zip(*alone, both, strict=True):
             np.testing.assert_allclose(found.scores, np.sqrt(one.soft * other.soft), rtol=1e-5)
             assert found.links == extract_links(found.scores)
@@ -264,7 +264,7 @@ class TestJoint:
         pairs = [ENGLISH[0]], [GERMAN[0]]
         with pytest.raises(hni.InputError, match="method: 'oracle' is not one of lrp, "):
             hni.align(model, tokenizer, *pairs, method="attention+oracle")
-        with pytest.raises(hni.InputError, match="alpha: none of the methods attention, saliency has such a setting"):
-            hni.align(model, tokenizer, *pairs, method="attention+saliency", alpha=1.0)
+        with pytest.raises(hni.InputError, match="layer: of several methods each has its own"):
+            hni.align(model, tokenizer, *pairs, method="attention+saliency", layer=0)
         with pytest.raises(hni.InputError, match=r"least: 1\.5 must be from 0 to 1"):
             joint_links(np.eye(2), np.eye(2), least=1.5)

@@ -80,17 +80,15 @@ def test_two_directions(align, tiny, files, model_folder) -> None:
     code, out, _ = align(*files, "--reverse-model", model_folder, "--joint", "--symmetrize", "intersection")
     assert (code, out) == (0, pharaoh(agreed))
     assert "--joint: needs the other direction" in align(*files, "--joint").err
-    settings = {"method": "attention+saliency", "aggregate": "li2016"}
-    sides = [hni.align_words(*tiny, *texts, **settings) for texts in (pairs, pairs[::-1])]
+    method = "attention+saliency:aggregate=li2016"
+    sides = [hni.align_words(*tiny, *texts, method=method) for texts in (pairs, pairs[::-1])]
     both = [joint_links(a.scores, b.scores, least=0.3) for a, b in zip(*sides, strict=True)]
-    code, out, _ = align(
-        *(*files, "--method", "attention+saliency", "--set", "aggregate=li2016"),
-        *("--reverse-model", model_folder, "--joint", "--least", 0.3),
-    )
+    both_ways = "--reverse-model", model_folder, "--joint", "--least"
+    code, out, _ = align(*files, "--method", method, *both_ways, 0.3)
     assert (code, out) == (0, pharaoh(both))
     assert "--least: is for the scores of both directions; give --joint" in align(*files, "--least", 0.3).err
-    wrong = align(*files, "--reverse-model", model_folder, "--joint", "--least", 3)
-    assert "least: 3.0 must be from 0 to 1" in wrong.err
+    assert "least: 3.0 must be from 0 to 1" in align(*files, *both_ways, 3).err
+    assert "--set: of several methods each" in align(*files, "--method", method, "--set", "layer=0").err
     assert "--method: 'oracle' is not one of" in align(*files, "--method", "attention+oracle").err
 
 

@@ -27,7 +27,7 @@ ROWS_AND_METHODS = [
     ("grad", "saliency", {}),
     ("LRP", "lrp", {}),
     ("best shifted attention", "attention", {"layer": 1, "head": 0, "shifted": True}),
-    ("shifted + Li grad", "attention+saliency", {"layer": 1, "head": 0, "shifted": True, "aggregate": "li2016"}),
+    ("shifted + Li grad", "attention:layer=1,head=0,shifted=true+saliency:aggregate=li2016", {}),
 ]
 GOLD = [{(j, j) for j in range(4)}] * 3, [{(j, j + 1) for j in range(4)}] * 3
 

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any
 from hf_nmt_interp.cli.arguments import add_decoding, add_model, generate_options
 from hf_nmt_interp.cli.corpus import Job, Refusals, add_corpus, refuse, run_corpus, try_rows
 from hf_nmt_interp.cli.streaming import BadLines, Line, MissingLine, append_to, complete_lines, read_windows
-from hf_nmt_interp.cli.verbs.attribute import parse_settings
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.settings import parse_methods, parse_settings
 
 if TYPE_CHECKING:
     from hf_nmt_interp.analysis.alignment import WordAlignment
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--method",
         default="saliency",
         metavar="NAME",
-        help="as for attribute, or several joined by + (default: %(default)s)",
+        help="as for attribute, or several, e.g. attention+smoothgrad:sigma=0.2 (default: %(default)s)",
     )
     group.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the method; may be repeated"
@@ -157,7 +157,10 @@ class _Aligner:
         self.heuristic, self.joint, self.least = args.symmetrize or "grow-diag-final", args.joint, args.least or 0.0
         symmetrize(set(), set(), self.heuristic)  # a wrong name is refused before the work
         joint_links(np.zeros((0, 0)), np.zeros((0, 0)), least=self.least)
-        self.settings: dict[str, Any] = parse_settings(args.method, args.set) | {
+        methods = parse_methods(args.method)
+        if args.set and len(methods) > 1:
+            raise InputError("--set: of several methods each has its own, e.g. attention+saliency:aggregate=li2016")
+        self.settings: dict[str, Any] = parse_settings(methods[0][0], args.set) | {
             "method": args.method,
             "extraction": args.extraction,
             "threshold": args.threshold,

@@ -26,7 +26,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TextIO, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TextIO
 
 from hf_nmt_interp.cli.arguments import (
     MODEL,
@@ -40,13 +40,13 @@ from hf_nmt_interp.cli.arguments import (
 from hf_nmt_interp.cli.corpus import add_corpus, refuse, run_corpus
 from hf_nmt_interp.cli.output import in_chunks, open_output, write_json, write_tsv
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.settings import Method, method_settings, parse_method, parse_settings
 
 if TYPE_CHECKING:
     from hf_nmt_interp.attribution.result import AttributionResult
 
     Explained = tuple[int, str, AttributionResult]
 
-Method = tuple[str, dict[str, Any]]  # name and settings
 METHOD = "lrp"
 
 
@@ -209,61 +209,11 @@ def explained(
             yield from of_one_sentence
 
 
-def parse_method(text: str) -> Method:
-    """Name and settings of `NAME` or `NAME:SETTING=VALUE,...`."""
-    name, _, settings = text.partition(":")
-    return name, parse_settings(name, settings.split(",") if settings else [], "--method")
-
-
 def list_methods() -> None:
     """Print every method, its first line and its settings with their defaults."""
     from hf_nmt_interp.attribution import METHODS
-    from hf_nmt_interp.attribution.api import method_settings
 
     for name, method in METHODS.items():
         print(f"{name}: {(method.__doc__ or '').splitlines()[0]}")
         for setting, parameter in method_settings(name).items():
             print(f"    --set {setting}={json.dumps(parameter.default)}")
-
-
-def parse_settings(method: str, given: list[str], argument: str = "--set") -> dict[str, Any]:
-    """Settings from `name=value`, values as in JSON, checked against the method's signature.
-
-    Args:
-        method: whose settings they are; of several, joined by `+`, any may have them.
-        given: the texts.
-        argument: where they were given, for messages.
-
-    >>> parse_settings("attention", ["layer=2", "head=null"])
-    {'layer': 2, 'head': None}
-    """
-    from hf_nmt_interp.attribution.api import method_settings
-
-    known = {k: v for name in method.split("+") for k, v in method_settings(name, "--method").items()}
-    settings = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise InputError(f"{argument}: {text!r} is not name=value, e.g. {next(iter(known))}=...")
-        if name not in known:
-            raise InputError(f"{argument}: method {method!r} has no setting {name!r}; it has {', '.join(known)}")
-        settings[name] = _value(f"{argument}: {name}", value, known[name].annotation)
-    return settings
-
-
-def _value(name: str, text: str, annotation: Any) -> Any:
-    """A setting's value: JSON of a type that the annotation allows, else a string where it allows one."""
-    allowed = get_args(annotation) or (annotation,)
-    kinds = [str if isinstance(kind, str) else get_origin(kind) or kind for kind in allowed]  # Literals are strings
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError:
-        value = text
-    if type(value) is int and float in kinds and int not in kinds:
-        value = float(value)
-    if type(value) in kinds:
-        return value
-    if str in kinds:
-        return text
-    expected = " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
-    raise InputError(f"{name}={text} is not of type {expected}")

@@ -38,8 +38,9 @@ from hf_nmt_interp.cli.arguments import (
 )
 from hf_nmt_interp.cli.corpus import add_corpus, refuse, run_corpus
 from hf_nmt_interp.cli.output import Row, show_progress, write_rows
-from hf_nmt_interp.cli.verbs.attribute import add_method, add_targets, explained, parse_settings
+from hf_nmt_interp.cli.verbs.attribute import add_method, add_targets, explained
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.settings import parse_settings
 
 if TYPE_CHECKING:
     from hf_nmt_interp.analysis.contributions import Curve

@@ -12,7 +12,8 @@ from functools import partial
 
 from hf_nmt_interp.cli.arguments import add_translating, generate_options, read_sentences
 from hf_nmt_interp.cli.output import show_progress, write_rows
-from hf_nmt_interp.cli.verbs.attribute import add_method, parse_settings
+from hf_nmt_interp.cli.verbs.attribute import add_method
+from hf_nmt_interp.settings import parse_settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
