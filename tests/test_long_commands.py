@@ -19,7 +19,7 @@ from tests.test_documentation import PAGES, ROOT, load_script
 # installs, the tests themselves, files; a study that finds no good heads in two steps (its own test gives it one)
 SKIPPED = re.compile(r"^pip install|^HYPOTHESIS_PROFILE|^printf|^cat |^python \S+/study_toy_attention\.py heads")
 ALWAYS = """max_steps 2, early_steps 0 1, every 1, steps 2, classifier_steps 2, trials 1, candidates 4, seeds 2,
-    tokens_per_batch 100, save_steps 1, eval_steps 1, warmup_steps 1, test_size 4, sizes 4 8, vocab_size 60"""
+    tokens_per_batch 100, save_steps 1, eval_steps 1, warmup_steps 1, test_size 4, sizes 4 8, vocab_size 60, prefix reference"""
 WHERE_GIVEN = "limit 2, pairs 2, relevance-sentences 2, anneal_steps 1, penalty_warmup_steps 1"
 MODELS = {"europarl/de-en": "de-en", "europarl/en-de": "en-de", "runs/l0/pruned": "en-de"}  # if no command makes them
 TREE = ["1 the the DET _ _ 2 det _ _", "2 dog dog NOUN _ _ 3 nsubj _ _", "3 sees see VERB _ _ 0 root _ _", ""]
@@ -51,7 +51,7 @@ def test_numbers_get_small():
     assert miniature("hf-nmt-interp x --limit 200 # why") == "hf-nmt-interp x --limit 200 --limit 2 # why"
     assert "--max_steps 9 --max_steps 2 " in miniature("python trainer_scripts/train_mrt.py --max_steps 9")
     stages = miniature("python trainer_scripts/study_contributions.py stages --vocab_size 6000")
-    assert stages.endswith("stages --vocab_size 6000 --every 1 --steps 2 --vocab_size 60")
+    assert stages.endswith("stages --vocab_size 6000 --every 1 --steps 2 --vocab_size 60 --prefix reference")
 
 
 def long_commands(page: Path) -> str:
