@@ -19,7 +19,8 @@ from tests.test_documentation import PAGES, ROOT, load_script
 # installs, the tests themselves, files; a study that finds no good heads in two steps (its own test gives it one)
 SKIPPED = re.compile(r"^pip install|^HYPOTHESIS_PROFILE|^printf|^cat |^python \S+/study_toy_attention\.py heads")
 ALWAYS = """max_steps 2, early_steps 0 1, every 1, steps 2, classifier_steps 2, trials 1, candidates 4, seeds 2,
-    tokens_per_batch 100, save_steps 1, eval_steps 1, warmup_steps 1, test_size 4, sizes 4 8, vocab_size 60, prefix reference"""
+    tokens_per_batch 100, save_steps 1, eval_steps 1, warmup_steps 1, test_size 4, sizes 4 8, vocab_size 60,
+    prefix reference"""
 WHERE_GIVEN = "limit 2, pairs 2, relevance-sentences 2, anneal_steps 1, penalty_warmup_steps 1"
 MODELS = {"europarl/de-en": "de-en", "europarl/en-de": "en-de", "runs/l0/pruned": "en-de"}  # if no command makes them
 TREE = ["1 the the DET _ _ 2 det _ _", "2 dog dog NOUN _ _ 3 nsubj _ _", "3 sees see VERB _ _ 0 root _ _", ""]
