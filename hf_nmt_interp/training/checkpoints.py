@@ -18,21 +18,23 @@ ARGUMENTS, STATE = "training_args.json", "trainer_state.json"  # files of a chec
 UNFINISHED = "unfinished"  # folder of a run where a checkpoint is while it is written
 
 
-def list_checkpoints(folder: str | Path, *, complete: bool = True) -> list[Path]:
+def list_checkpoints(folder: str | Path, *, complete: bool = True, resumable: bool = False) -> list[Path]:
     """`checkpoint-<step>` folders of a training run, oldest first.
 
     Args:
         folder: the run's `output_dir`.
-        complete: leave out those that are half written or half deleted: a file is missing or cut off. Ours get their
-            names when they are whole, and are in `unfinished` before.
+        complete: leave out those that are half written or half deleted: weights or `trainer_state.json` are missing,
+            or a file is cut off. Ours get their names when they are whole, and are in `unfinished` before.
+        resumable: of the complete ones leave out those that miss what training goes on from, such as `optimizer.pt`,
+            unless the run saves models only.
     """
     pattern = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
     steps = {path: match for path in Path(folder).glob("*/") if (match := pattern.fullmatch(path.name))}
     found = sorted(steps, key=lambda path: int(steps[path][1]))
-    return [path for path in found if _is_complete(path)] if complete else found
+    return [path for path in found if _is_complete(path, resumable)] if complete else found
 
 
-def _is_complete(checkpoint: Path) -> bool:
+def _is_complete(checkpoint: Path, resumable: bool) -> bool:
     arguments = checkpoint / ARGUMENTS
     try:
         json.loads((checkpoint / STATE).read_bytes())
@@ -41,7 +43,7 @@ def _is_complete(checkpoint: Path) -> bool:
         return False
     weights = list(checkpoint.glob("*.safetensors"))
     states = [*checkpoint.glob("*.pt"), *checkpoint.glob("*.pth")]  # zip archives, whose directory stands at the end
-    needed = [] if only_model else ["optimizer*", "scheduler.pt", "rng_state*.pth"]
+    needed = ["optimizer*", "scheduler.pt", "rng_state*.pth"] if resumable and not only_model else []
     is_there = bool(weights) and all(any(checkpoint.glob(pattern)) for pattern in needed)
     return is_there and all(map(_is_whole, weights)) and all(map(zipfile.is_zipfile, states))
 

@@ -151,9 +151,10 @@ def find_checkpoint(config: Any) -> str | None:
         if not Path(given).is_dir():
             raise InputError(f"--resume_from_checkpoint: there is no folder {given!r}; without it, the last is taken")
         return given
-    complete, found = (list_checkpoints(config.output_dir, complete=only) for only in (True, False))
+    complete = list_checkpoints(config.output_dir, resumable=True)
     if config.process_index == 0:
-        left = [path for path in found[-1:] if path not in complete]
+        last = list_checkpoints(config.output_dir, complete=False)[-1:]
+        left = [path for path in last if path not in complete]
         for path in left + list_checkpoints(Path(config.output_dir, UNFINISHED), complete=False):
             print(f"{path} is incomplete (stopped while it was written) and will be ignored")
         print(f"Going on from {complete[-1]}" if complete else f"A new run in {config.output_dir}")

@@ -18,7 +18,7 @@ every_family = pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
 def returned_weights(family, batch, decoder_input_ids):
     """Cross- and decoder attention weights [L, B, H, T, keys] of an eager model."""
-    model = tiny_model(family, attn_implementation="eager")
+    model = tiny_model(family, torch.float64, attn_implementation="eager")
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
     output = model(**inputs, decoder_input_ids=decoder_input_ids, output_attentions=True, use_cache=False)
     return torch.stack(output.cross_attentions), torch.stack(output.decoder_attentions)
@@ -27,19 +27,19 @@ def returned_weights(family, batch, decoder_input_ids):
 def assert_is(scores, row, source, decoder=None):
     """Compare one sentence with weights [T, S] of the source and [T, T] of the decoder's inputs."""
     S, T = LENGTHS[row]
-    torch.testing.assert_close(scores.source[row, :T, :S], source[:T, :S], atol=1e-6, rtol=0)
+    torch.testing.assert_close(scores.source[row, :T, :S], source[:T, :S], atol=1e-12, rtol=0)
     assert not scores.source[row, T:].any()
     assert not scores.source[row, :, S:].any()
     if decoder is not None:
-        torch.testing.assert_close(scores.start[row, :T], decoder[:T, 0], atol=1e-6, rtol=0)
-        torch.testing.assert_close(scores.prefix[row, :T, : T - 1], decoder[:T, 1:T], atol=1e-6, rtol=0)
+        torch.testing.assert_close(scores.start[row, :T], decoder[:T, 0], atol=1e-12, rtol=0)
+        torch.testing.assert_close(scores.prefix[row, :T, : T - 1], decoder[:T, 1:T], atol=1e-12, rtol=0)
         assert not scores.prefix[row, T:].any()
         assert not scores.prefix[row, :, T - 1 :].any()
 
 
 @every_family
 def test_weights_are_the_models_own(family):
-    model = tiny_model(family)  # runs sdpa, which returns no weights
+    model = tiny_model(family, torch.float64)  # runs sdpa, which returns no weights
     batch = random_batch(model, LENGTHS)
     cross, own = returned_weights(family, batch, shifted_right(model, batch["labels"]))
     for layer in (0, 1, -1, -2):
@@ -55,7 +55,7 @@ def test_weights_are_the_models_own(family):
 
 @every_family
 def test_shifted_weights_are_those_of_the_step_that_reads_the_label(family):
-    model = tiny_model(family)
+    model = tiny_model(family, torch.float64)
     batch = random_batch(model, LENGTHS)
     plain = AttentionWeights(model, layer=0)(**batch)
     shifted = ShiftedAttention(model, layer=0)(**batch)
@@ -70,7 +70,7 @@ def test_shifted_weights_are_those_of_the_step_that_reads_the_label(family):
         assert_is(one_head, row, cross[1, 0, 1, 1:])
     torch.testing.assert_close(same.source, shifted.source)
     for name in ("prefix", "start", "log_probs"):
-        torch.testing.assert_close(getattr(shifted, name), getattr(plain, name), atol=1e-6, rtol=0)
+        torch.testing.assert_close(getattr(shifted, name), getattr(plain, name), atol=1e-12, rtol=0)
 
 
 @every_family

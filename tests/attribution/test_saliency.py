@@ -24,6 +24,11 @@ KINDS = {"product": "psi", "li2016": "li2016"}
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
 
+def model_of(family, dtype=torch.float32):
+    """Of a seed whose scores float32 can hold: with seed 0, autograd itself is 2e-5 off for the gated T5."""
+    return tiny_model(family, dtype, seed=1 if family == "t5_gated" else 0)
+
+
 def pair_of(batch, row, lengths=LENGTHS):
     """Source and target ids of one sentence pair, without padding."""
     S, T = lengths[row]
@@ -60,8 +65,7 @@ def by_autograd(model):
 @pytest.mark.parametrize("score", ["log_probability", "probability", "logit"])
 @pytest.mark.parametrize("aggregate", KINDS)
 def test_agrees_with_the_twin(family, score, aggregate):
-    # the gated T5 of seed 0 is so steep that autograd itself, step by step in float32, is 2e-5 away from float64
-    model = tiny_model(family, torch.float64, seed=1 if family == "t5_gated" else 0)
+    model = model_of(family, torch.float64)
     assert chain.is_plain(model)
     batch = random_batch(model, LENGTHS)
     expected = [saliency(model, *pair_of(batch, row), score, KINDS[aggregate]) for row in range(len(LENGTHS))]
@@ -234,17 +238,18 @@ def test_a_tiny_memory_budget_changes_nothing(family, settings):
 
 
 @every_family
-def test_result_does_not_depend_on_the_batch(family):
-    model = tiny_model(family)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
+def test_result_does_not_depend_on_the_batch(family, dtype, tolerance):
+    model = model_of(family, dtype)
     batch = random_batch(model, LENGTHS)
     for way in (model, by_autograd(model)):
         scores = Saliency(way)(**batch)
         for row, (S, T) in enumerate(LENGTHS):
             source, target = pair_of(batch, row)
             alone = Saliency(way)(source[None], target[None])
-            assert_close(scores.source[row, :T, :S], alone.source[0])
-            assert_close(scores.prefix[row, :T, :T], alone.prefix[0])
-            assert_close(scores.start[row, :T], alone.start[0])
+            assert_close(scores.source[row, :T, :S], alone.source[0], tolerance)
+            assert_close(scores.prefix[row, :T, :T], alone.prefix[0], tolerance)
+            assert_close(scores.start[row, :T], alone.start[0], tolerance)
         for t in range(scores.prefix.shape[1]):
             assert not scores.prefix[:, t, t:].any()
 

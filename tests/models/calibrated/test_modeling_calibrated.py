@@ -45,8 +45,9 @@ def generated(model, rows=slice(None), **settings):
 
 @pytest.mark.parametrize(("family", "implementation"), [(f, i) for f, fusion, i in CASES if fusion == "gate"])
 def test_masks_of_1_or_open_gates_give_the_plain_model(family, implementation, checkpoints, monkeypatch):
-    plain = type(tiny_model(family)).from_pretrained(checkpoints[family], attn_implementation=implementation)
-    model = CLASSES[family].from_pretrained(checkpoints[family], fusion="gate", attn_implementation=implementation)
+    settings = {"attn_implementation": implementation, "dtype": torch.float64}
+    plain = type(tiny_model(family)).from_pretrained(checkpoints[family], **settings)
+    model = CLASSES[family].from_pretrained(checkpoints[family], fusion="gate", **settings)
     batch = batch_of(plain)
     expected = plain(**batch).logits
     assert (model(**batch).logits - expected).abs().max() > 1e-3
@@ -54,10 +55,10 @@ def test_masks_of_1_or_open_gates_give_the_plain_model(family, implementation, c
     for fusion in opened.fusions():
         torch.nn.init.zeros_(fusion.weight)
         torch.nn.init.constant_(fusion.bias, 100.0)
-    torch.testing.assert_close(opened(**batch).logits, expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(opened(**batch).logits, expected, atol=1e-12, rtol=0)
     assert torch.equal(generated(opened, num_beams=3), generated(plain, num_beams=3))
     monkeypatch.setattr(attention, "mask_of", lambda scores, visible: torch.ones_like(scores))
-    torch.testing.assert_close(model(**batch).logits, expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(model(**batch).logits, expected, atol=1e-12, rtol=0)
 
 
 @every_family
@@ -76,7 +77,8 @@ def test_a_plain_checkpoint_opens_without_a_warning(family, checkpoints, caplog)
         assert weight.std().item() == pytest.approx(model.config.init_std, rel=0.2)
     # gamma(0) = 1: nothing is calibrated yet
     batch = batch_of(model)
-    torch.testing.assert_close(model(**batch).logits, tiny_model(family)(**batch).logits, atol=1e-6, rtol=0)
+    expected = tiny_model(family, torch.float64)(**batch).logits
+    torch.testing.assert_close(model.double()(**batch).logits, expected, atol=1e-12, rtol=0)
 
 
 def test_what_is_really_missing_is_reported(tmp_path):
