@@ -2,6 +2,7 @@
 
 import copy
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,7 +32,7 @@ settings.load_profile("nightly" if NIGHTLY else "quick")
 
 def pytest_configure(config: pytest.Config) -> None:
     """One thread, also in processes that tests start: tiny models are slower on two. Benchmarks choose themselves."""
-    if "not benchmark" in config.option.markexpr:
+    if not re.search(r"(?<!not )\bbenchmark", config.option.markexpr):
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
