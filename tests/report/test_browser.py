@@ -169,6 +169,21 @@ def test_prints_every_sentence(open_page, tmp_path):
     assert page.locator("table.map").count() == 30
 
 
+def test_long_sentences_fit_the_paper(open_page):
+    words = [f"▁word{i}" for i in range(30)] + ["</s>"]
+    page = open_page(render([make_result(words, words)]))
+    page.locator("table.map").wait_for()
+    edges = "[...document.querySelectorAll('.scroll, .map')].map((n) => n.getBoundingClientRect().right)"
+    paper, drawn = page.evaluate(edges)
+    assert drawn > paper + 100  # on the screen it scrolls
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    for width in (718, 1047):  # A4 upright and on its side, within the usual margins
+        page.set_viewport_size({"width": width, "height": 900})
+        paper, drawn = page.evaluate(edges)
+        assert 0.9 * paper < drawn <= paper
+
+
 def test_hostile_text_is_text(open_page):
     hostile = make_result([f"▁{PAYLOAD}", "</s>"], [f"▁{PAYLOAD}", "</s>"], method=PAYLOAD)
     page = open_page(render([hostile], title=PAYLOAD))

@@ -202,7 +202,12 @@ const nearby = new IntersectionObserver((entries) => {
   }
 }, { rootMargin: "600px" });
 cards.forEach((card) => nearby.observe(card));
-addEventListener("beforeprint", () => cards.filter((card) => card.drawn !== level).forEach(draw));
+addEventListener("beforeprint", () => {
+  cards.filter((card) => card.drawn !== level).forEach(draw);
+  for (const map of document.querySelectorAll("table.map")) { // its width in em, by which it is fitted to the paper
+    map.style.setProperty("--ems", map.offsetWidth / parseFloat(getComputedStyle(map).fontSize));
+  }
+});
 
 document.querySelectorAll("input[name=level]").forEach((input) => input.addEventListener("change", () => {
   level = input.value;
