@@ -10,7 +10,17 @@ from hf_nmt_interp.analysis.alignment import WordAlignment
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.alignment import plot_alignment
 from hf_nmt_interp.report.heads import plot_gate_history
-from hf_nmt_interp.report.style import DASHES, HATCHES, PALETTE, bars, legend_below, line_styles, panel_lines, panels, save
+from hf_nmt_interp.report.style import (
+    DASHES,
+    HATCHES,
+    PALETTE,
+    bars,
+    legend_below,
+    line_styles,
+    panel_lines,
+    panels,
+    save,
+)
 
 
 def alignment(source: str, target: str, links: set[tuple[int, int]]) -> WordAlignment:
