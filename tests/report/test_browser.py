@@ -107,6 +107,14 @@ def test_methods_one_below_the_other_light_up_together(open_page, result):
     assert page.get_by_label("Method or model").input_value() == "attention"
 
 
+def test_scores_that_are_no_parts_are_not_per_cent(open_page, result):
+    page = open_page(render([replace(result, source=result.source - 0.2, method="saliency", conservation_gap=None)]))
+    page.get_by_role("button", name="Katze").click()
+    score = f"{result.source[1, 1] - 0.2:.2f}"
+    assert detail(page) == f"Katze comes most from cat {score} · log p -0.50 (p 0.61)"
+    assert page.locator("table.map tbody tr >> nth=1 >> td >> nth=1").inner_text() == score
+
+
 def test_keyboard_and_screen_reader(open_page, result):
     other = make_result(["▁B", "</s>"], ["▁C", "▁D", "</s>"])
     page = open_page(render([result, other]))
