@@ -11,6 +11,7 @@ from hf_nmt_interp.text.pharaoh import Links
 from hf_nmt_interp.text.tables import csv_text
 
 Row = dict[str, Any]
+_BROKEN: Any = (0, (2, 2))  # a line's dashes and gaps
 
 _TITLES = {
     "force": "Force decoding, against the gold links",
@@ -94,7 +95,7 @@ def _matrix(axis: Any, alignment: WordAlignment, sure: Links, possible: Links) -
     width, height = len(alignment.source_words), len(alignment.target_words)
     if alignment.soft.size:
         axis.imshow(alignment.soft, cmap="Blues", vmin=0, vmax=1.4, interpolation="nearest")  # marks stay visible
-    for links, line in ((sure, "-"), (possible, (0, (2, 2)))):
+    for links, line in ((sure, "-"), (possible, _BROKEN)):
         for i, j in links:
             frame = Rectangle((i - 0.42, j - 0.42), 0.84, 0.84, fill=False, edgecolor="black", linestyle=line)
             axis.add_patch(frame)
@@ -109,13 +110,12 @@ def _matrix(axis: Any, alignment: WordAlignment, sure: Links, possible: Links) -
 
 def _marks(has_gold: bool) -> list[Any]:
     from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
-    look: Any = {"linestyle": "", "markersize": 8}
-    marks = [Line2D([], [], marker="o", color=PALETTE[1], label="found", **look | {"markersize": 5})]
+    marks: list[Any] = [Line2D([], [], marker="o", linestyle="", color=PALETTE[1], markersize=5, label="found")]
     if has_gold:
-        frame: Any = {"fillstyle": "none", "color": "black", **look}
-        marks += [Line2D([], [], marker="s", label="gold", **frame)]
-        marks += [Line2D([], [], marker="$\u2b1a$", label="gold, possible", **frame)]
+        frames = {"gold": "-", "gold, possible": _BROKEN}
+        marks += [Patch(fill=False, edgecolor="black", linestyle=line, label=name) for name, line in frames.items()]
     return marks
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from hf_nmt_interp.analysis.contribution_study import STUDIED, ContributionStudy, Row, is_shown
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.report.style import legend_below, line_styles, panels, save
+from hf_nmt_interp.report.style import legend_below, line_styles, panel_lines, save
 
 _LABELS = {
     "source_contribution": "source contribution",
@@ -21,7 +21,7 @@ _LABELS = {
 
 
 def plot_contributions(study: ContributionStudy, path: str | Path, statistics: Sequence[str] | None = None) -> None:
-    """Curves with their confidence intervals: a column a statistic; lines are models, or the prefixes of one model.
+    """Curves with their confidence intervals: a panel a statistic; lines are models, or the prefixes of one model.
 
     The first step, which sees no prefix, is left out. Numbers go into a CSV file beside the figure.
 
@@ -36,7 +36,7 @@ def plot_contributions(study: ContributionStudy, path: str | Path, statistics: S
     field, other = ("prefix", "model") if len(study.names("model")) == 1 else ("model", "prefix")
     groups = list(dict.fromkeys((row[other], row["source_tokens"], row["target_tokens"]) for row in study.rows))
     names = study.names(field)
-    figure, axes = panels(len(groups), len(kept))
+    figure, axes = panel_lines(len(groups), len(kept))
     for line, (group, source_tokens, target_tokens) in zip(axes, groups, strict=True):
         for axis, statistic in zip(line, kept, strict=True):
             for name, style in zip(names, line_styles(len(names)), strict=True):
@@ -69,7 +69,7 @@ def plot_training(study: ContributionStudy, path: str | Path) -> None:
     if wrong := [name for name, step in steps.items() if step is None]:
         raise InputError(f"study: model {wrong[0]!r} does not end in a number of steps, as checkpoint-500 does")
     prefixes, kept = study.names("prefix"), [s for s in _LABELS if any(row["statistic"] == s for row in means)]
-    figure, axes = panels(1, len(kept))
+    figure, axes = panel_lines(1, len(kept))
     for axis, statistic in zip(axes[0], kept, strict=True):
         for prefix, style in zip(prefixes, line_styles(len(prefixes)), strict=True):
             rows = [row for row in means if (row["prefix"], row["statistic"]) == (prefix, statistic)]

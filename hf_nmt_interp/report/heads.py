@@ -84,7 +84,7 @@ def plot_heads(report: HeadReport, path: str | Path, kind: str = "encoder") -> N
         for layer, heads in layers.items():
             values[layer, : len(heads)] = [np.nan if row[name] is None else row[name] for row in heads]
         image = axis.imshow(values, cmap=SHADES, vmin=0, aspect="auto", interpolation="nearest")
-        figure.colorbar(image, ax=axis, format="{x:.0%}")
+        figure.colorbar(image, ax=axis, format="{x:.0%}").ax.tick_params(labelsize=8)
         axis.set_title(name, fontsize=10)
     for layer, heads in layers.items():
         for column, row in enumerate(heads):
@@ -110,7 +110,7 @@ def _cell(axis: Any, column: int, layer: int, row: Row, rectangle: Any) -> None:
         axis.add_patch(rectangle(corner, share, 0.94, facecolor=COLOURS.get(kind, NO_ROLE), edgecolor="none"))
     text = "\n".join(_short(role) for role in roles)
     axis.text(column, layer, text, ha="center", va="center", fontsize=max(3, 8 - len(roles)))
-    axis.text(column - 0.44, layer + 0.43, row["head"], ha="left", va="bottom", fontsize=5)
+    axis.text(column - 0.44, layer + 0.43, row["head"], ha="left", va="bottom", fontsize=7)
 
 
 def plot_gate_history(history: str | Path, path: str | Path) -> None:

@@ -122,18 +122,19 @@ def plot_pruning(models: Sequence[PrunedModel], path: str | Path) -> None:
     figure, grid = panels(1, 2, (3.7, 3.5), width_ratios=[1, 1.4])
     left, right = grid[0]
     scored = [model for model in models if "test_bleu" in model.scores]
-    for model in scored:
-        heads, bleu = sum(map(sum, model.heads.values())), model.scores["test_bleu"]
+    counts = [sum(map(sum, model.heads.values())) for model in scored]
+    for model, heads in zip(scored, counts, strict=True):
+        bleu, is_right = model.scores["test_bleu"], 2 * heads > min(counts) + max(counts)
         left.plot(heads, bleu, "s" if model.penalty is None else "o", color=PALETTE[0])
-        left.annotate(f" {model.name}", (heads, bleu), fontsize=7, va="bottom")
+        left.annotate(f" {model.name} ", (heads, bleu), fontsize=7, va="bottom", ha="right" if is_right else "left")
     left.set(xlabel="heads left, of all kinds", ylabel="BLEU")
     left.margins(0.15)
     known = [model for model in models if model.first_roles()]  # of the others there is no report
     for column, model in enumerate(known):
         for row, (name, role) in enumerate(model.first_roles().items()):
             right.bar(column, 0.9, bottom=row, width=0.8, linewidth=0.4, **_LOOKS[role])
-            right.text(column, row + 0.42, name, ha="center", va="center", fontsize=5)
-    right.set_xticks(range(len(known)), [model.name for model in known], fontsize=6, rotation=20)
+            right.text(column, row + 0.42, name, ha="center", va="center", fontsize=6)
+    right.set_xticks(range(len(known)), [model.name for model in known], fontsize=7, rotation=30, ha="right")
     right.set_ylabel("encoder heads, layer.number")
     right.legend(
         handles=[Patch(label=role, **look) for role, look in _LOOKS.items()],

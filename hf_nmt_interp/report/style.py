@@ -47,6 +47,17 @@ def panels(rows: int, columns: int, size: tuple[float, float] = (3.4, 2.6), **gr
     return figure, axes
 
 
+def panel_lines(lines: int, number: int, size: tuple[float, float] = (3.4, 2.6)) -> tuple[Any, Any]:
+    """A figure and its axes [lines, number], three beside each other at most, so that it fits a page."""
+    columns = min(number, 3)
+    rows = -(-number // columns)
+    figure, grid = panels(lines * rows, columns, size)
+    axes = grid.reshape(lines, rows * columns)
+    for axis in axes[:, number:].flat:
+        axis.remove()
+    return figure, axes[:, :number]
+
+
 def bars(axis: Any, groups: Sequence[tuple[str, Sequence[float | None]]], labels: Sequence[Any]) -> None:
     """Bars side by side: a group a label, a colour and a hatch a name; None is 0."""
     width = 0.8 / len(groups)

@@ -107,6 +107,14 @@ def test_methods_one_below_the_other_light_up_together(open_page, result):
     assert page.get_by_label("Method or model").input_value() == "attention"
 
 
+def test_scores_that_are_no_parts_are_not_per_cent(open_page, result):
+    page = open_page(render([replace(result, source=result.source - 0.2, method="saliency", conservation_gap=None)]))
+    page.get_by_role("button", name="Katze").click()
+    score = f"{result.source[1, 1] - 0.2:.2f}"
+    assert detail(page) == f"Katze comes most from cat {score} · log p -0.50 (p 0.61)"
+    assert page.locator("table.map tbody tr >> nth=1 >> td >> nth=1").inner_text() == score
+
+
 def test_keyboard_and_screen_reader(open_page, result):
     other = make_result(["▁B", "</s>"], ["▁C", "▁D", "</s>"])
     page = open_page(render([result, other]))
@@ -167,6 +175,21 @@ def test_prints_every_sentence(open_page, tmp_path):
     assert page.locator("table.map").count() < 30  # those far away are not drawn yet
     page.pdf(path=tmp_path / "print.pdf")
     assert page.locator("table.map").count() == 30
+
+
+def test_long_sentences_fit_the_paper(open_page):
+    words = [f"▁word{i}" for i in range(30)] + ["</s>"]
+    page = open_page(render([make_result(words, words)]))
+    page.locator("table.map").wait_for()
+    edges = "[...document.querySelectorAll('.scroll, .map')].map((n) => n.getBoundingClientRect().right)"
+    paper, drawn = page.evaluate(edges)
+    assert drawn > paper + 100  # on the screen it scrolls
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    for width in (718, 1047):  # A4 upright and on its side, within the usual margins
+        page.set_viewport_size({"width": width, "height": 900})
+        paper, drawn = page.evaluate(edges)
+        assert 0.9 * paper < drawn <= paper
 
 
 def test_hostile_text_is_text(open_page):

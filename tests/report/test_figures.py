@@ -10,7 +10,17 @@ from hf_nmt_interp.analysis.alignment import WordAlignment
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.alignment import plot_alignment
 from hf_nmt_interp.report.heads import plot_gate_history
-from hf_nmt_interp.report.style import DASHES, HATCHES, PALETTE, bars, legend_below, line_styles, panels, save
+from hf_nmt_interp.report.style import (
+    DASHES,
+    HATCHES,
+    PALETTE,
+    bars,
+    legend_below,
+    line_styles,
+    panel_lines,
+    panels,
+    save,
+)
 
 
 def alignment(source: str, target: str, links: set[tuple[int, int]]) -> WordAlignment:
@@ -39,6 +49,14 @@ def test_lines_and_bars_are_told_apart_without_colours():
     legend_below(figure, axes[0, 0])
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["0", "1", "2", "3"]
     assert all(luminance(colour) < 0.5 for colour in PALETTE)  # seen on white
+
+
+def test_many_panels_go_below_each_other():
+    figure, axes = panel_lines(2, 5)
+    assert axes.shape == (2, 5)
+    assert len(figure.axes) == 10  # the places that are left over are empty
+    assert figure.get_size_inches().tolist() == pytest.approx([0.6 + 3 * 3.4, 0.7 + 4 * 2.6])
+    assert panel_lines(1, 2)[1].shape == (1, 2)
 
 
 @pytest.mark.parametrize("kind", ["svg", "pdf", "png"])
@@ -74,7 +92,7 @@ def test_alignment_matrices(tmp_path):
     found = [alignment("a red car", "ein rotes Auto", {(0, 0), (1, 1), (2, 1)}), alignment("tea", "", set())]
     plot_alignment(found, tmp_path / "pairs.svg", sure=[{(0, 0), (2, 2)}, set()], possible=[{(1, 1), (2, 2)}, set()])
     text = (tmp_path / "pairs.svg").read_text()
-    assert len(re.findall(r"stroke-dasharray", text)) == 1  # one link is only possible
+    assert len(re.findall(r"stroke-dasharray", text)) == 2  # one link is only possible, and the legend says so
     rows = list(csv.DictReader((tmp_path / "pairs.csv").open()))
     assert len(rows) == 9
     gold = {(row["source_word"], row["target_word"]): row["gold"] for row in rows if row["gold"]}

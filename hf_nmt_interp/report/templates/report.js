@@ -35,6 +35,9 @@ function bar(share) {
   return node;
 }
 
+// Scores that share out a whole, so that per cent mean something.
+const areParts = (rows) => rows.flat().every((value) => value === null || (value >= 0 && value <= 1.0001));
+
 // What stands in a cell: per cent where all values of the side are parts of 1, else two digits; nothing for little.
 function cellText(value, parts, most) {
   if (value === null) return "–";
@@ -107,7 +110,6 @@ function heatMap(panel, shown) {
   const T = shown.target_tokens.length;
   const columns = shown.prefix.some((row) => row[T - 1] !== 0) ? T : T - 1; // nothing comes after EOS
   const inner = level === "word" ? 1 : 0; // a word's first subwords contribute to its later ones
-  const areParts = (values) => values.flat().every((value) => value === null || (value >= 0 && value <= 1.0001));
   const sourceParts = areParts(shown.source), prefixParts = areParts([...shown.prefix, shown.start]);
   const column = (text) => make("th", { scope: "col" }, make("span", { textContent: text }));
   const group = (text, span) => make("th", { colSpan: span, scope: "colgroup", textContent: text });
@@ -179,11 +181,11 @@ function light(panel, t) {
 function describe(shown, t) {
   const sum = (values) => values.reduce((a, b) => a + (b || 0), 0);
   const bold = (text) => make("b", { textContent: text });
-  const source = shown.source[t], line = [bold(shown.target_tokens[t])];
+  const source = shown.source[t], line = [bold(shown.target_tokens[t])], parts = areParts(shown.source);
   const best = [...source.keys()].filter((i) => source[i] > 0 && !shown.source_special[i])
     .sort((i, j) => source[j] - source[i]).slice(0, 3);
   best.forEach((i, n) => line.push(n ? ", " : " comes most from ", bold(shown.source_tokens[i]),
-    " " + (source[i] <= 1.0001 ? percent(source[i]) : source[i].toPrecision(2))));
+    " " + (parts ? percent(source[i]) : source[i].toPrecision(2))));
   if (shown.shares) {
     line.push(" · " + percent(shown.shares[t]) + " from the source (relevance: source " + percent(sum(source)) +
       ", words before " + percent(sum(shown.prefix[t])) + ", start token " + percent(shown.start[t]) + ")");
@@ -202,7 +204,12 @@ const nearby = new IntersectionObserver((entries) => {
   }
 }, { rootMargin: "600px" });
 cards.forEach((card) => nearby.observe(card));
-addEventListener("beforeprint", () => cards.filter((card) => card.drawn !== level).forEach(draw));
+addEventListener("beforeprint", () => {
+  cards.filter((card) => card.drawn !== level).forEach(draw);
+  for (const map of document.querySelectorAll("table.map")) { // its width in em, by which it is fitted to the paper
+    map.style.setProperty("--ems", map.offsetWidth / parseFloat(getComputedStyle(map).fontSize));
+  }
+});
 
 document.querySelectorAll("input[name=level]").forEach((input) => input.addEventListener("change", () => {
   level = input.value;
