@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -225,18 +225,33 @@ def read_settings(texts: Iterable[str], kind: Any) -> dict[str, Any]:
             raise InputError(f"--set: {text!r} sets none of {', '.join(known)}")
         try:
             found[name] = json.loads(value)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):  # no JSON, or a number or a nesting that Python does not read
             found[name] = value
     return found
 
 
-def set_generation(model: Any, tokenizer: Any, max_length: int) -> None:
-    """Let a new model translate with 4 beams and never write padding."""
-    from transformers import GenerationConfig
+def make_model(make_config: Callable[[], Any], tokenizer: Any, max_length: int, arguments: str) -> Any:
+    """A new model with random weights, which translates with 4 beams and never writes padding.
 
+    Args:
+        make_config: gives its configuration.
+        tokenizer: its tokenizer.
+        max_length: of its translations.
+        arguments: where the sizes were given, for messages.
+    """
+    from huggingface_hub.errors import StrictDataclassError
+    from transformers import AutoModelForSeq2SeqLM, GenerationConfig
+
+    try:
+        model: Any = AutoModelForSeq2SeqLM.from_config(make_config())
+    except InputError:
+        raise
+    except (ValueError, TypeError, RuntimeError, ZeroDivisionError, StrictDataclassError) as error:
+        raise InputError(f"{arguments}: {error}; no model can be made of this") from error
     model.generation_config = GenerationConfig(
         num_beams=4, max_length=max_length, bad_words_ids=[[tokenizer.pad_token_id]], **special_ids(tokenizer)
     )
+    return model
 
 
 def make_collator(model: Any, tokenizer: Any, data: DataArguments) -> Any:

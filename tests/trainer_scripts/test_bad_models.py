@@ -93,6 +93,8 @@ def test_gates_and_masks_are_not_put_on_random_weights(start, tmp_path, load, ki
 WRONG = [
     ({"tokenizer": OFFLINE}, f"--tokenizer: '{OFFLINE}' cannot be loaded: no connection to the Hub"),
     ({"heads": "nowhere"}, "--heads: 'nowhere' is neither a number nor a folder with a config.json"),
+    ({"heads": 3}, "--d_model, --layers, --heads, --ffn_dim: embed_dim must be divisible by num_heads .*; no model"),
+    ({"heads": 0}, "--d_model, --layers, --heads, --ffn_dim: .*; no model can be made of this"),
     ({"learning_rate": "nan"}, "--learning_rate: nan must be finite, e.g. 5e-5"),
     ({"hub_tok": "hf_x"}, r"--hub_tok: there is no such argument; see --help \(no short forms\)"),
     ({"load_best_model_at_end": True}, "load_best_model_at_end requires the save and eval strategy to match"),
@@ -101,7 +103,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("options", "message"), WRONG, ids=[next(iter(options)) for options, _ in WRONG])
+@pytest.mark.parametrize(("options", "message"), WRONG, ids=[str(options) for options, _ in WRONG])
 def test_wrong_arguments(start, tmp_path, monkeypatch, options, message):  # noqa: F811
     with pytest.raises(InputError, match=message):
         run(monkeypatch, "translation", tmp_path, train=start[1]["train"], **options)
