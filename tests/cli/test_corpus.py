@@ -411,6 +411,14 @@ def test_batches_are_of_similar_length_and_of_long_lines_smaller() -> None:
     assert [len(texts[n][0]) for batch in found for n in batch] == [900, 900, 900, 5, 4, 3, 1]
 
 
+def test_a_refused_side_of_a_line_is_named_without_an_index() -> None:
+    def refuse(lines):
+        raise InputError("targets[0]: 101 tokens are more than the model's 64 positions; cut them")
+
+    for error in corpus.try_rows(refuse, ["a", "b"]):
+        assert str(error) == "target: 101 tokens are more than the model's 64 positions; cut them"
+
+
 def test_one_refused_line_does_not_harm_its_batch() -> None:
     class Picky(corpus.Job):
         def rows(self, lines):
