@@ -76,7 +76,7 @@ def _value(name: str, text: str, annotation: Any) -> Any:
     kinds = [str if isinstance(kind, str) else get_origin(kind) or kind for kind in allowed]  # Literals are strings
     try:
         value = json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # no JSON, or a number or a nesting that Python does not read
         value = text
     if type(value) is int and float in kinds and int not in kinds:
         value = float(value)
@@ -85,4 +85,4 @@ def _value(name: str, text: str, annotation: Any) -> Any:
     if str in kinds:
         return text
     expected = " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
-    raise InputError(f"{name}={text} is not of type {expected}")
+    raise InputError(f"{name}={text[:80]} is not of type {expected}")

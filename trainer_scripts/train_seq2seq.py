@@ -25,9 +25,9 @@ from hf_nmt_interp.training.run import (
     Run,
     check_data,
     load_checkpoint,
+    make_model,
     new_tokenizer,
     read_settings,
-    set_generation,
     special_ids,
 )
 
@@ -59,8 +59,6 @@ def make_parser() -> Any:
 
 def new_model(arguments: ModelArguments, tokenizer: Any) -> Any:
     """An LSTM or convolutional model with random weights."""
-    from transformers import AutoModelForSeq2SeqLM
-
     from hf_nmt_interp.models.conv import ConvSeq2SeqConfig
     from hf_nmt_interp.models.lstm import LuongSeq2SeqConfig
 
@@ -68,14 +66,8 @@ def new_model(arguments: ModelArguments, tokenizer: Any) -> Any:
     if arguments.architecture not in kinds:
         raise InputError(f"--architecture: {arguments.architecture!r} is not one of {', '.join(kinds)}")
     kind = kinds[arguments.architecture]
-    settings = read_settings(arguments.set, kind)
-    try:
-        config = kind(vocab_size=len(tokenizer), **special_ids(tokenizer) | settings)
-    except ValueError as error:
-        raise InputError(f"--set: {error}") from error
-    model: Any = AutoModelForSeq2SeqLM.from_config(config)
-    set_generation(model, tokenizer, arguments.max_length)
-    return model
+    settings = special_ids(tokenizer) | read_settings(arguments.set, kind)
+    return make_model(lambda: kind(vocab_size=len(tokenizer), **settings), tokenizer, arguments.max_length, "--set")
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ checkpoint in --output_dir, and gives what it would have given had it never been
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,8 @@ from hf_nmt_interp.training.run import (
     Run,
     check_data,
     load_checkpoint,
+    make_model,
     new_tokenizer,
-    set_generation,
     special_ids,
 )
 
@@ -84,13 +85,9 @@ def load_model(arguments: ModelArguments, data: DataArguments, config: Any) -> t
 
 def new_model(arguments: ModelArguments, tokenizer: Any) -> Any:
     """A Marian model with random weights."""
-    from transformers import AutoModelForSeq2SeqLM
-
-    make_config = dense_config if arguments.heads.isdecimal() else sparse_config
-    config = make_config(arguments, vocab_size=len(tokenizer), **special_ids(tokenizer))
-    model: Any = AutoModelForSeq2SeqLM.from_config(config)
-    set_generation(model, tokenizer, arguments.max_length)
-    return model
+    make = dense_config if arguments.heads.isdecimal() else sparse_config
+    make_config = partial(make, arguments, vocab_size=len(tokenizer), **special_ids(tokenizer))
+    return make_model(make_config, tokenizer, arguments.max_length, "--d_model, --layers, --heads, --ffn_dim")
 
 
 def dense_config(arguments: ModelArguments, **more: Any) -> Any:

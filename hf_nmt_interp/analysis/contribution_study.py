@@ -129,6 +129,8 @@ def contribution_study(
         settings: of the method.
     """
     named: Mapping[str, Any] = models if isinstance(models, Mapping) else {"model": models}
+    if not named:
+        raise InputError("models: none given; a study needs at least one")
     if wrong := [prefix for prefix in prefixes if prefix not in PREFIXES]:
         raise InputError(f"prefixes: {wrong[0]!r} is not one of {', '.join(PREFIXES)}")
     if final is not None and final not in named:

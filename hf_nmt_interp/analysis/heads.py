@@ -124,6 +124,8 @@ def head_report(
     """
     if parts(model).weighted_sums:
         raise InputError(f"model: {type(model).__name__} has no self-attention; the report is for Transformers")
+    if relevance_sentences is not None and relevance_sentences < 0:
+        raise InputError(f"relevance_sentences: {relevance_sentences} must be at least 0, which is for none")
     trees = list(trees or ())
     for tree in trees:
         tree.spans()  # wrong ones are told before the work begins

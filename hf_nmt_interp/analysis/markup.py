@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from hf_nmt_interp.analysis.alignment import WordAlignment, align_words
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.pharaoh import Links
+from hf_nmt_interp.text.tokens import as_sentences
 
 _ATTRIBUTES = r"""(?:\s(?:"[^"]*"|'[^']*'|[^<>"'])*)?"""
 _ITEM = re.compile(
@@ -27,6 +28,7 @@ _ITEM = re.compile(
 _VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 _BREAK = re.compile(r"<(?:br|hr)\s*/?>(?=\S)", re.IGNORECASE)  # separates words without a space
 _CLOSING = tuple(".,;:!?)]}»”…%")  # marks that follow a word without a space
+_DEEPEST = 100  # nested tags
 _POINT = "\0"  # stands for a point while whitespace is tidied
 
 Span = tuple[int, int]
@@ -69,6 +71,8 @@ def parse(text: str) -> tuple[Node, str]:
             node = Node(item, size, close="?")
             open_nodes[-1].children.append(node)
             open_nodes.append(node)
+            if len(open_nodes) > _DEEPEST:
+                raise InputError(f"source: {item} at {match.start()} is inside {_DEEPEST - 1} others; nest fewer tags")
     if len(open_nodes) > 1:
         raise InputError(f"source: {open_nodes[-1].open} is not closed; write &lt; for a < that is no tag")
     plain += text[at:]
@@ -137,6 +141,8 @@ def transfer_markup(
     if isinstance(source, str):
         translation, links = (None if value is None else [value] for value in (translation, links))
         return transfer_markup([source], model, tokenizer, translation, links, method, **settings)[0]
+    if wrong := [text for text in as_sentences("source", source) if not isinstance(text, str)]:
+        raise InputError(f"source: {wrong[0]!r} is no text")
     trees = [parse(_BREAK.sub(r"\g<0> ", text)) for text in source]
     plain = [text for _, text in trees]
     if links is not None and translation is None:

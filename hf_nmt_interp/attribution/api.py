@@ -158,6 +158,10 @@ def translate_ids(model: Any, sources: list[list[int]], batch_size: int, **gener
             raise InputError(
                 "generate: a translation grew longer than the model's positions; give a smaller max_new_tokens"
             ) from error
+        except InputError:
+            raise
+        except ValueError as error:  # what transformers says of arguments that it does not take
+            raise InputError(f"generate: {error}") from error
         for i, translation in zip(rows, translations, strict=True):
             found[i] = translation
     return [translation for translation in found if translation is not None]

@@ -204,8 +204,8 @@ class AttributionMethod(ABC):
         batch = make_batch(self.model, input_ids, labels, attention_mask, decoder_input_ids)
         with evaluating(self.model):
             scores = self.explain(batch)
-        if any(values.isnan().any() for values in (scores.source, scores.prefix, scores.start)):
-            raise InputError(f"model: {self.name} gives NaN; check the weights, or compute in float32")
+        if not all(values.isfinite().all() for values in (scores.source, scores.prefix, scores.start)):
+            raise InputError(f"model: {self.name} gives NaN or inf; check the weights, or compute in float32")
         return scores
 
     @classmethod

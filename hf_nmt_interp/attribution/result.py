@@ -1,6 +1,7 @@
 """The explanation of one sentence pair."""
 
 import json
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -93,14 +94,20 @@ class AttributionResult:
 
     def save(self, path: str | Path) -> None:
         """Write one safetensors file; `load` reads it."""
+        from safetensors import SafetensorError
         from safetensors.numpy import save_file
 
+        if os.path.exists(path) and not os.path.isfile(path):  # a device would be replaced by a file
+            raise InputError(f"path: {path} is a folder or a device; give the name of a file")
         arrays = {n: getattr(self, n) for n in ("source", "prefix", "start", "log_probs")}
         rest = {n: getattr(self, n) for n in ("conservation_gap", "method", "settings", "level")}
         rest["translation"] = None if self.translation is None else vars(self.translation)
         rest |= {"source_side": vars(self.source_side), "target_side": vars(self.target_side)}
         metadata = {"format": _FORMAT, "version": str(_VERSION), "result": json.dumps(rest, ensure_ascii=False)}
-        save_file({n: np.ascontiguousarray(a) for n, a in arrays.items() if a is not None}, path, metadata)
+        try:
+            save_file({n: np.ascontiguousarray(a) for n, a in arrays.items() if a is not None}, path, metadata)
+        except SafetensorError as error:
+            raise InputError(f"path: {path} cannot be written ({error})") from error
 
     @classmethod
     def load(cls, path: str | Path) -> "AttributionResult":

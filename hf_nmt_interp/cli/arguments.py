@@ -1,6 +1,7 @@
 """Arguments that several verbs share, and what is read from them."""
 
 import argparse
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,9 +21,9 @@ _SUFFIXES = {
 
 
 def positive(text: str) -> int:
-    """A whole number of at least 1."""
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    """A whole number from 1; one of more than nine digits is no size of anything here."""
+    if not re.fullmatch("0*[1-9][0-9]{0,8}", text):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 1 to 999999999")
     return int(text)
 
 

@@ -185,8 +185,9 @@ def try_rows(do: Callable[[list[Any]], list[Any]], lines: list[Any]) -> list[Any
     try:
         return list(do(lines))
     except InputError as error:
-        half = len(lines) // 2
-        return [*try_rows(do, lines[:half]), *try_rows(do, lines[half:])] if half else [error]
+        if half := len(lines) // 2:
+            return [*try_rows(do, lines[:half]), *try_rows(do, lines[half:])]
+        return [InputError(str(error).replace("s[0]: ", ": ", 1))]  # sources[0] of one line is its source
 
 
 def _about(args: argparse.Namespace, paths: Sequence[str | None]) -> Row:

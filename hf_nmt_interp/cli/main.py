@@ -32,7 +32,9 @@ VERBS = (
     "pruning-table",
     "env",
 )  # modules of `cli.verbs`
-_NOT_WRITTEN = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM
+_NOT_WRITTEN = (
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM, errno.EISDIR
+)  # fmt: skip
 
 
 class Parser(argparse.ArgumentParser):

@@ -20,31 +20,56 @@ C = TypeVar("C", bound=Sized)
 
 
 # arguments that name what is written, and whether it is a folder
-_WRITTEN = {"output": False, "translations": False, "figure": False, "figures": True, "folder": True, "shards": True}
+_WRITTEN = {
+    "output": False, "translations": False, "figure": False, "gates": False,
+    "figures": True, "folder": True, "shards": True,
+}  # fmt: skip
 _DRAWN = ".svg", ".pdf", ".png"
 
 
 def check_outputs(args: argparse.Namespace) -> None:
-    """Before any work: files that will be written have a folder, folders a place where they can be made."""
+    """Before any work: files that will be written have a folder and are not read, folders can be made."""
     for name, is_folder in _WRITTEN.items():
         if (path := getattr(args, name, None)) is None:
             continue
+        shown = "FOLDER" if name == "folder" else f"--{name}"
         place = Path(os.path.realpath(path))
-        folder = place if is_folder else place.parent
-        is_device = place.exists() and not place.is_file() and not is_folder
-        while is_folder and not folder.exists():
-            folder = folder.parent
-        problems = {
-            errno.EISDIR: place.is_dir() and not is_folder,
-            errno.ENOENT: not folder.exists(),
-            errno.ENOTDIR: not folder.is_dir(),
-            errno.EACCES: not (is_device or os.access(folder, os.W_OK | os.X_OK)),
-        }
-        if found := next((number for number, is_so in problems.items() if is_so), None):
-            shown = "FOLDER" if name == "folder" else f"--{name}"
+        try:
+            found = _problem(place, is_folder)
+        except OSError as error:  # e.g. a name that is too long
+            found = error.errno
+        if found:
             raise InputError(f"{shown}: {path}: {os.strerror(found)}")
-        if name == "figure" and Path(path).suffix not in _DRAWN:
-            raise InputError(f"--figure: {path}: its name must end in {', '.join(_DRAWN[:-1])} or {_DRAWN[-1]}")
+        if name in ("figure", "gates") and Path(path).suffix not in _DRAWN:
+            raise InputError(f"{shown}: {path}: its name must end in {', '.join(_DRAWN[:-1])} or {_DRAWN[-1]}")
+        if not is_folder and not _is_device(place) and str(place) in _others(args, name):
+            raise InputError(f"{shown}: {path} is also the file of another argument; give each its own")
+
+
+def _problem(place: Path, is_folder: bool) -> int | None:
+    """Number of the error that writing there would end in."""
+    folder = place if is_folder else place.parent
+    is_device = not is_folder and _is_device(place)
+    while is_folder and not folder.exists():
+        folder = folder.parent
+    problems = {
+        errno.EISDIR: place.is_dir() and not is_folder,
+        errno.ENOENT: not folder.exists(),
+        errno.ENOTDIR: not folder.is_dir(),
+        errno.EACCES: not (is_device or os.access(folder, os.W_OK | os.X_OK)),
+    }
+    return next((number for number, is_so in problems.items() if is_so), None)
+
+
+def _is_device(place: Path) -> bool:
+    return place.exists() and not place.is_file()
+
+
+def _others(args: argparse.Namespace, name: str) -> set[str]:
+    """Files that other arguments name, to be read or written."""
+    values = [value for key, value in vars(args).items() if key not in (name, "sentences")]
+    texts = [text for value in values for text in (value if isinstance(value, list) else [value])]
+    return {os.path.realpath(text) for text in texts if isinstance(text, str)}
 
 
 @contextmanager
@@ -56,7 +81,7 @@ def open_output(path: str | None) -> Iterator[TextIO]:
         yield sys.stdout
         return
     place = Path(os.path.realpath(path))
-    is_device = place.exists() and not place.is_file()  # /dev/null must not be replaced by a file
+    is_device = _is_device(place)  # /dev/null must not be replaced by a file
     part = place if is_device else place.with_name(f".{place.name}.{os.getpid()}.part")
     try:
         file = part.open("w", encoding="utf-8", newline="\n")

@@ -104,6 +104,16 @@ def written(path: Path, make: type[JsonLines] | type[Parquet], schema: Any = Non
         part.unlink(missing_ok=True)
 
 
+@contextmanager
+def reading(shard: Path) -> Iterator[None]:
+    """Inside, a shard that cannot be read is refused in one line."""
+    try:
+        yield
+    except (OSError, ValueError) as error:  # pyarrow's errors are of both kinds
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{shard} is damaged ({reason}); delete it, and the same command makes it anew") from error
+
+
 class ShardFolder:
     """The shards of one run, and what was run."""
 
@@ -113,7 +123,12 @@ class ShardFolder:
     @cached_property
     def about(self) -> Row:
         """What was run."""
-        return self._read("run.json", "is not a folder that --shards wrote", "verb", "shard_format")
+        found = self._read("run.json", "is not a folder that --shards wrote", "shard_size")
+        if found.get("shard_format") not in FORMATS:
+            raise InputError(
+                f"{self.folder}: its run.json has no shard_format of {', '.join(FORMATS)}; was it changed?"
+            )
+        return found
 
     def begin(self, about: Row, alone: bool = True) -> None:
         """Note what is run, or check that a run that goes on is the same.
@@ -169,10 +184,14 @@ class ShardFolder:
         with written(self.folder / "total.json", JsonLines) as writer:
             writer.write([{"lines": lines, "shards": shards}])
 
+    @cached_property
+    def total(self) -> Row:
+        """How many lines and shards there are."""
+        return self._read("total.json", "is not complete: run the same command again, it goes on", "lines", "shards")
+
     def complete(self) -> list[Path]:
         """All shards in order; raises if one is missing."""
-        total = self._read("total.json", "is not complete: run the same command again, it goes on", "shards")
-        paths = [self.path(number) for number in range(total["shards"])]
+        paths = [self.path(number) for number in range(self.total["shards"])]
         if missing := [path.name for path in paths if not path.exists()]:
             raise InputError(
                 f"{self.folder}: {len(missing)} of {len(paths)} shards are missing, the first is {missing[0]}; "
@@ -180,16 +199,31 @@ class ShardFolder:
             )
         return paths
 
+    def size(self, number: int) -> int:
+        """How many lines a shard has."""
+        return min(self.about["shard_size"], self.total["lines"] - number * self.about["shard_size"])
+
+    def rows(self) -> Iterator[Row]:
+        """All rows in order; raises if a shard is missing, damaged or not whole."""
+        for number, path in enumerate(self.complete()):
+            count = 0
+            with reading(path):
+                for row in read_rows(path):
+                    yield row
+                    count += 1
+                if count != self.size(number):
+                    raise ValueError(f"{count} of {self.size(number)} lines")
+
     def refused(self) -> int:
         """How many lines were refused."""
-        return sum(1 for path in sorted(self.folder.glob("bad/*.jsonl")) for _ in read_rows(path))
+        return sum(path.read_bytes().count(b"\n") for path in self.folder.glob("bad/*.jsonl"))
 
     def _read(self, name: str, without: str, *fields: str) -> Row:
-        """What a file notes; it has these fields."""
+        """What a file notes; it has numbers in these fields."""
         try:
             found = json.loads((self.folder / name).read_text(encoding="utf-8"))
-            if not isinstance(found, dict) or not found.keys() >= set(fields):
-                raise ValueError(f"{name} has not the fields {', '.join(fields)}")
+            if not isinstance(found, dict) or not all(type(found.get(field)) is int for field in fields):
+                raise ValueError(f"{name} has no numbers {', '.join(fields)}")
         except (OSError, ValueError) as error:
             raise InputError(f"{self.folder} {without}") from error
         return found

@@ -31,6 +31,8 @@ def read_together(paths: Sequence[str], skip: int = 0) -> Iterator[Line]:
         paths: the files.
         skip: lines at the beginning to pass over.
     """
+    if list(paths).count("-") > 1:
+        raise InputError("-: stdin can be one of the files only; give the other by its name")
     with ExitStack() as stack:
         files = [sys.stdin.buffer if path == "-" else stack.enter_context(open_lines(path)) for path in paths]
         skipped = [sum(1 for _ in islice(file, skip)) for file in files]

@@ -69,7 +69,17 @@ def translations_of(generate: Callable[..., Any], model: Any, **call: Any) -> li
     """One `Translation` per sequence of one call of `plain_generate(model)`; threads may share the model."""
     config = call.get("generation_config")
     sources = _sources(model, config, call)
+    call["logits_processor"] = [*(call.get("logits_processor") or []), _Finite()]
     return _translations(generate(**call), sources, model, config, call)
+
+
+class _Finite(LogitsProcessor):
+    """Refuses scores of which the best cannot be told, where a search would take any; -inf is for banned words."""
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        if not (scores < torch.inf).all():
+            raise InputError("model: its logits are not finite; check the weights and the input")
+        return scores
 
 
 def _translations(
@@ -99,7 +109,11 @@ def _sources(model: Any, config: Any, call: dict[str, Any]) -> list[list[int]]:
     if mask is None:  # as generate() does it
         pad = _setting("pad_token_id", model, config, call) - _setting("eos_token_id", model, config, call)
         mask = torch.isin(ids, ids.new_tensor(list(pad)), invert=True)
+    if mask.shape != ids.shape:
+        raise InputError(f"attention_mask: shape {list(mask.shape)}; {list(ids.shape)} is needed, that of input_ids")
     lengths = mask.bool().sum(-1, keepdim=True)
+    if (lengths == 0).any():
+        raise InputError(f"attention_mask: row {int((lengths == 0).nonzero()[0, 0])} has no tokens; leave it out")
     if not torch.equal(mask.bool(), torch.arange(ids.shape[1], device=ids.device) < lengths):
         raise InputError("attention_mask: padding must stand at the end of a row (pad with padding_side='right')")
     return [row[:length] for row, (length,) in zip(ids.tolist(), lengths.tolist(), strict=True)]

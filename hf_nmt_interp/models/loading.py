@@ -1,6 +1,7 @@
 """Models and tokenizers from folders and from the Hub: whatever is wrong with them is told in one line."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,7 +51,7 @@ def load_tokenizer(name: str, argument: str = "--model") -> Any:
     except ImportError as error:  # it needs a library that is not installed
         raise InputError(f"{argument}: {name!r}: its tokenizer cannot be loaded: {_reason(error, True)}") from error
     except (OSError, ValueError, RuntimeError, *_MISFITS) as error:  # TypeError: Marian's, where files are missing
-        if not Path(place).exists() and _is_offline(error):
+        if not os.path.exists(place) and _is_offline(error):
             raise InputError(f"{argument}: {name!r} cannot be loaded: {_reason(error, False)}") from error
         raise InputError(f"{argument}: {name!r} has no tokenizer that loads; save it beside the weights") from error
 
@@ -58,7 +59,7 @@ def load_tokenizer(name: str, argument: str = "--model") -> Any:
 def _find(name: str, argument: str) -> str:
     """The folder, checked to be one of a model; or the id on the Hub."""
     path = Path(find_model(name)).expanduser()
-    if not path.exists():
+    if not os.path.exists(path):  # Path.exists raises for names that are too long for a file
         if name.count("/") > 1 or name.startswith((".", "/", "~")):
             raise InputError(f"{argument}: there is no folder {name!r}")
         return name
@@ -84,7 +85,7 @@ def _reading(name: str, argument: str) -> Iterator[str]:
     try:
         yield place
     except (*wrong, *_MISFITS) as error:
-        reason = _reason(error, Path(place).exists())
+        reason = _reason(error, os.path.exists(place))
         raise InputError(f"{argument}: {name!r} cannot be loaded: {reason}") from error
 
 
@@ -98,7 +99,8 @@ def _check_weights(what: str, model: Any, info: dict[str, Any]) -> None:
             f"{what} has {key} of {list(found)} where its config.json needs {list(needed)}, and "
             f"{len(mismatched) - 1} others like it; they are not of the same model"
         )
-    if bad := next((key for key, weight in model.named_parameters() if not weight.isfinite().all()), None):
+    weights = *model.named_parameters(), *model.named_buffers()  # the bias of the logits is a buffer
+    if bad := next((key for key, weight in weights if not weight.isfinite().all()), None):
         raise InputError(f"{what} has NaN or inf in {bad}; take an earlier checkpoint")
     if unused := sorted(info["unexpected_keys"]):
         print(

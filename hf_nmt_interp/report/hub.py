@@ -49,7 +49,12 @@ def files_of(folder: str | Path) -> list[Path]:
         raise InputError(f"folder: {folder} has no weights in safetensors; save_pretrained writes them")
     if "tokenizer_config.json" not in names:
         raise InputError(f"folder: {folder} has no tokenizer; save it there by tokenizer.save_pretrained")
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    try:
+        config = dict(json.loads((folder / "config.json").read_bytes()))
+    except (ValueError, TypeError) as error:
+        raise InputError(
+            f"folder: {folder}/config.json is no configuration ({error}); save the model again"
+        ) from error
     if config.get("is_encoder_decoder") and "generation_config.json" not in names:
         raise InputError(f"folder: {folder} has no generation_config.json; model.save_pretrained writes it")
     if "README.md" not in names:

@@ -80,7 +80,7 @@ def read_runs(folders: Sequence[str | Path], before: str | Path | None = None) -
         try:
             found = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
             model = _model(folder.name, found["pruned"], found["penalty"])
-        except (OSError, KeyError) as error:
+        except (OSError, KeyError, TypeError, ValueError) as error:  # none, another one, or half of one
             raise InputError(f"{folder}: no {RESULTS} of train_l0.py there; it writes one when it ends") from error
         rows = HeadReport.load(folder / REPORT).rows if (folder / REPORT).exists() else []
         model.roles = _roles(rows, relevance)

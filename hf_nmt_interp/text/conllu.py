@@ -79,19 +79,19 @@ def _sentence(block: list[tuple[str, str]]) -> Sentence:
         if re.fullmatch(r"\d+\.\d+", node):
             continue
         due = len(sentence.words) + 1
-        multiword = re.fullmatch(r"(\d+)-(\d+)", node)
+        multiword = re.fullmatch("([0-9]{1,9})-([0-9]{1,9})", node)
         if multiword and not open_until < int(multiword[1]) == due <= int(multiword[2]):
             raise InputError(f"{where}: multiword token {node} where word {due} is due")
         if not multiword and node != str(due):
-            raise InputError(f"{where}: ID {node!r} where word {due} is due")
+            raise InputError(f"{where}: ID {node[:40]!r} where word {due} is due")
         if multiword or due > open_until:
             sentence.tokens.append(form)
             written += form if "SpaceAfter=No" in misc.split("|") else form + " "
         if multiword:
             open_until = int(multiword[2])
             continue
-        if not re.fullmatch("[0-9]+", head):
-            raise InputError(f"{where}: HEAD {head!r} is no number; the file must have trees")
+        if not re.fullmatch("[0-9]{1,9}", head):
+            raise InputError(f"{where}: HEAD {head[:40]!r} is no number; the file must have trees")
         sentence.words.append(form)
         sentence.heads.append(int(head) - 1 if int(head) else None)
         sentence.deprels.append(deprel)

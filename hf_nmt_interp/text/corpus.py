@@ -85,11 +85,7 @@ def read_jsonl(path: str | Path, source: str = "source", target: str = "target")
         if not line.strip():
             continue
         where = f"{path}, line {number}"
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{where}: not JSON ({error.msg} at column {error.colno})") from error
-        yield _pair(row, source, target, where)
+        yield _pair(_json(line, where), source, target, where)
 
 
 def read_dataset(
@@ -146,32 +142,48 @@ def _try_json(path: str) -> Iterator[Any]:
     with open_lines(path) as file:
         for number, line in enumerate(try_lines(file, path), 1):
             try:
-                yield line if isinstance(line, InputError) else json.loads(line)
-            except (ValueError, RecursionError) as error:
-                yield InputError(f"{path}, line {number}: not JSON ({error})")
+                yield line if isinstance(line, InputError) else _json(line, f"{path}, line {number}")
+            except InputError as error:
+                yield error
+
+
+def _json(line: str, where: str) -> Any:
+    """The value of a line of JSON."""
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{where}: not JSON ({error.msg} at column {error.colno})") from error
+    except (ValueError, RecursionError) as error:  # a number or a nesting that Python does not read
+        raise InputError(f"{where}: not JSON ({error})") from error
 
 
 class MissingField(InputError):
     """A row has no field of that name."""
 
 
-def load_rows(name: str, config: str | None, split: str, streaming: bool) -> Iterable[Mapping[str, Any]]:
+def load_rows(name: str, config: str | None, split: str, streaming: bool) -> Iterator[Mapping[str, Any]]:
     """Rows of a `datasets` set; what `name` may be is told by `read_dataset` and `try_dataset`."""
     import datasets  # heavy
 
     try:
-        if (kind := Path(name).suffix[1:]) in ("parquet", "csv") and Path(name).is_file():
-            return datasets.load_dataset(kind, data_files=name, split=split, streaming=streaming)
-        if (Path(name) / "dataset_dict.json").exists():
-            return datasets.load_from_disk(name)[split]
-        if (Path(name) / "state.json").exists():
-            if split != "train":  # else training data would pass for validation data
-                raise ValueError("it was saved as one set without splits; ask for train, or save a DatasetDict")
-            return datasets.load_from_disk(name)
-        return datasets.load_dataset(name, config, split=split, streaming=streaming)
+        yield from _load(name, config, split, streaming)  # a stream may break in the middle
     except (KeyError, ValueError, OSError, datasets.exceptions.DatasetsError) as error:
         message = str(error).strip().split("\n")[0]
         raise InputError(f"dataset: {name} (config {config}, split {split}) cannot be loaded: {message}") from error
+
+
+def _load(name: str, config: str | None, split: str, streaming: bool) -> Iterable[Mapping[str, Any]]:
+    import datasets
+
+    if (kind := Path(name).suffix[1:]) in ("parquet", "csv") and Path(name).is_file():
+        return datasets.load_dataset(kind, data_files=name, split=split, streaming=streaming)
+    if (Path(name) / "dataset_dict.json").exists():
+        return datasets.load_from_disk(name)[split]
+    if (Path(name) / "state.json").exists():
+        if split != "train":  # else training data would pass for validation data
+            raise ValueError("it was saved as one set without splits; ask for train, or save a DatasetDict")
+        return datasets.load_from_disk(name)
+    return datasets.load_dataset(name, config, split=split, streaming=streaming)
 
 
 def _pair(row: Any, source: str, target: str, where: str) -> Pair:

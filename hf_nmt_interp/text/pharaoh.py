@@ -12,7 +12,7 @@ from hf_nmt_interp.text.corpus import read_lines
 
 Links = set[tuple[int, int]]
 
-_LINK = re.compile(r"([0-9]+)([-p?])([0-9]+)")
+_LINK = re.compile(r"([0-9]{1,9})([-p?])([0-9]{1,9})")
 
 
 def parse_links(line: str, base: int = 0, where: str = "line") -> tuple[Links, Links]:
@@ -31,7 +31,7 @@ def parse_links(line: str, base: int = 0, where: str = "line") -> tuple[Links, L
     for item in line.split():
         match = _LINK.fullmatch(item)
         if not match:
-            raise InputError(f"{where}: {item!r} is not a link like 3-4, 3p4 or 3?4")
+            raise InputError(f"{where}: {item[:40]!r} is not a link like 3-4, 3p4 or 3?4")
         link = (int(match[1]) - base, int(match[3]) - base)
         if min(link) < 0:
             raise InputError(f"{where}: link {item!r} where words count from {base}")

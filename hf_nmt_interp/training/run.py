@@ -1,12 +1,13 @@
 """What the training scripts share: data arguments, splits, the trainer on them, resuming, the final test."""
 
 import json
+import math
 import os
 import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -77,6 +78,8 @@ def check_data(data: DataArguments, config: Any) -> None:
         raise InputError(f"--eval_strategy: {config.eval_strategy.value} needs --valid")
     if data.contribution_steps and not data.valid:
         raise InputError(f"--contribution_steps: {data.contribution_steps} need --valid")
+    if not math.isfinite(config.learning_rate):
+        raise InputError(f"--learning_rate: {config.learning_rate} must be finite, e.g. 5e-5")
     place = Path(config.output_dir)
     while not place.exists():
         place = place.parent
@@ -223,18 +226,33 @@ def read_settings(texts: Iterable[str], kind: Any) -> dict[str, Any]:
             raise InputError(f"--set: {text!r} sets none of {', '.join(known)}")
         try:
             found[name] = json.loads(value)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):  # no JSON, or a number or a nesting that Python does not read
             found[name] = value
     return found
 
 
-def set_generation(model: Any, tokenizer: Any, max_length: int) -> None:
-    """Let a new model translate with 4 beams and never write padding."""
-    from transformers import GenerationConfig
+def make_model(make_config: Callable[[], Any], tokenizer: Any, max_length: int, arguments: str) -> Any:
+    """A new model with random weights, which translates with 4 beams and never writes padding.
 
+    Args:
+        make_config: gives its configuration.
+        tokenizer: its tokenizer.
+        max_length: of its translations.
+        arguments: where the sizes were given, for messages.
+    """
+    from huggingface_hub.errors import StrictDataclassError
+    from transformers import AutoModelForSeq2SeqLM, GenerationConfig
+
+    try:
+        model: Any = AutoModelForSeq2SeqLM.from_config(make_config())
+    except InputError:
+        raise
+    except (ValueError, TypeError, RuntimeError, ZeroDivisionError, StrictDataclassError) as error:
+        raise InputError(f"{arguments}: {error}; no model can be made of this") from error
     model.generation_config = GenerationConfig(
         num_beams=4, max_length=max_length, bad_words_ids=[[tokenizer.pad_token_id]], **special_ids(tokenizer)
     )
+    return model
 
 
 def make_collator(model: Any, tokenizer: Any, data: DataArguments) -> Any:
@@ -258,7 +276,8 @@ class Run:
         tokenizer: its tokenizer.
         data: where the pairs are.
         config: of the trainer.
-        max_length: most tokens of a side; longer training pairs are dropped, others cut.
+        max_length: most tokens of a side, if the model has as many positions; longer training pairs are dropped,
+            others cut.
         base: name of the checkpoint that the model came from.
     """
 
@@ -277,6 +296,14 @@ class Run:
 
         self.data, self.base, self.stopwatch = data, base, Stopwatch()
         self.base_model = data.base_model or hub_name(base)
+        limits = [
+            getattr(stack.config, "max_position_embeddings", None)
+            for stack in (model.get_encoder(), model.get_decoder())
+        ]
+        self.max_length = max_length = min([max_length, *filter(None, limits)])
+        for split in ("valid", "test"):  # what is wrong with them is said before the training
+            if getattr(data, split) and not sum(1 for _ in open_split(data, split)):
+                raise InputError(f"--{split}: {' '.join(getattr(data, split))} has no pairs; leave it out")
         callbacks: list[Any] = [self.stopwatch]
         if data.contribution_steps:
             sources, targets = zip(*open_split(data, "valid"), strict=True)
@@ -304,6 +331,11 @@ class Run:
     def train(self) -> dict[str, float]:
         """Train, going on from the last checkpoint; how long and how far over all restarts."""
         self.trainer.train(resume_from_checkpoint=find_checkpoint(self.trainer.args))
+        if bad := next((name for name, w in self.trainer.model.named_parameters() if not w.isfinite().all()), None):
+            raise InputError(
+                f"training led to NaN or inf in {bad}; train anew in another --output_dir, with a lower learning "
+                "rate or a longer warm-up"
+            )
         watch, steps = self.stopwatch, self.trainer.state.global_step
         return {"train_seconds": watch.seconds, "train_cpu_seconds": watch.cpu_seconds, "train_steps": steps}
 
@@ -373,13 +405,15 @@ class Run:
         import torch
 
         from hf_nmt_interp.report.cards import curve_of
+        from hf_nmt_interp.training.data import encode_pairs
 
         data, tokenizer = self.data, self.trainer.processing_class
         split = "test" if data.test else "valid" if data.valid else None
         pairs = list(islice(open_split(data, split), data.card_sentences)) if split else []
+        pairs = [pair for pair in pairs if any(encode_pairs(tokenizer, [pair], self.max_length))]
         curve = None
         if model.dtype in (torch.float32, torch.float64):
-            curve = curve_of(model, tokenizer, [pair for pair in pairs if all(map(str.strip, pair))], split or "")
+            curve = curve_of(model, tokenizer, pairs, split or "")
         about: dict[str, Any] = {
             "name": self.trainer.repo_name if shared else None,
             "base_model": self.base_model,

@@ -1,7 +1,7 @@
 """SentencePiece vocabularies in the form `MarianTokenizer` reads."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from shutil import copyfile
 
@@ -30,13 +30,21 @@ def train_marian_tokenizer(
     """
     from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
+    refused: list[InputError] = []
+
+    def readable() -> Iterator[str]:  # SentencePiece would make an error of its own of one in the text
+        try:
+            yield from sentences
+        except InputError as error:
+            refused.append(error)
+
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     model = folder / "source.spm"
     with model.open("wb") as writer:
         try:
             SentencePieceTrainer.train(
-                sentence_iterator=iter(sentences),
+                sentence_iterator=readable(),
                 model_writer=writer,
                 vocab_size=vocab_size - 2,  # </s> and <pad> are ours
                 character_coverage=1.0,
@@ -47,10 +55,15 @@ def train_marian_tokenizer(
             )
         except RuntimeError as error:
             model.unlink()
-            reason = str(error).rsplit("] ", 1)[-1]
+            if refused:
+                raise refused[0] from None
+            reason = str(error).rsplit("] ", 1)[-1].strip() or "no text, or lines that are too long for it"
             raise InputError(
                 f"vocab_size: {vocab_size} does not fit the training text; SentencePiece, which gets 2 less: {reason}"
             ) from error
+    if refused:
+        model.unlink()
+        raise refused[0]
     copyfile(model, folder / "target.spm")
     spm = SentencePieceProcessor(model_file=str(model))
     pieces = ["</s>", "<unk>", *(spm.id_to_piece(i) for i in range(1, spm.get_piece_size())), "<pad>"]

@@ -119,6 +119,8 @@ def test_random_prefixes_are_never_a_sentence_s_own(translator, lengths, monkeyp
 
 
 def test_wrong_input_is_named(translator, lengths, tmp_path):
+    with pytest.raises(hni.InputError, match="models: none given; a study needs at least one"):
+        hni.contribution_study({}, translator[1], ["A"], ["B"])
     model, tokenizer = translator
     with pytest.raises(InputError, match="prefixes: 'own' is not one of reference, model, random"):
         contribution_study(model, tokenizer, SOURCES, TARGETS, prefixes=["own"])

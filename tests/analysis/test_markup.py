@@ -150,6 +150,7 @@ def test_siblings_do_not_overlap():
         ("a <b>c", "<b> is not closed"),
         ("a</b>", "</b> at 1 closes no open tag"),
         ("<b><i>a</b></i>", "</b> at 7 closes no open tag"),
+        ("<b>" * 3000 + "a" + "</b>" * 3000, "source: <b> at 297 is inside 99 others; nest fewer tags"),
     ],
 )
 def test_tags_that_are_not_nested_are_refused(source, message):
@@ -158,6 +159,10 @@ def test_tags_that_are_not_nested_are_refused(source, message):
 
 
 def test_wrong_input():
+    with pytest.raises(hni.InputError, match="source: 'None' is no list of sentences"):
+        hni.transfer_markup(None)
+    with pytest.raises(hni.InputError, match="source: 3 is no text"):
+        hni.transfer_markup(["a", 3])
     with pytest.raises(hni.InputError, match="model: needed"):
         hni.transfer_markup("a")
     with pytest.raises(hni.InputError, match="translation: needed"):

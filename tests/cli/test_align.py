@@ -174,6 +174,12 @@ def test_refused_lines_are_listed_beside_the_output(align, tmp_path) -> None:
     assert not Path("/dev/null.bad").exists()
 
 
+def test_a_folder_where_the_list_should_be(align, files, tmp_path) -> None:
+    (tmp_path / "out.bad").mkdir()
+    code, _, err = align(*files, "--output", tmp_path / "out")
+    assert (code, err.endswith(": Is a directory\n")) == (2, True)
+
+
 def test_lines_that_one_file_does_not_have_are_listed(align, files, tmp_path) -> None:
     short, output = tmp_path / "short", tmp_path / "out"
     short.write_text("".join(f"{line}\n" for line in GERMAN[:6]), encoding="utf-8")

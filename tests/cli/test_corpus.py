@@ -13,7 +13,7 @@ import pytest
 import hf_nmt_interp as hni
 from hf_nmt_interp.cli import corpus
 from hf_nmt_interp.cli.loading import load
-from hf_nmt_interp.cli.shards import JsonLines, ShardFolder, read_rows, written
+from hf_nmt_interp.cli.shards import FORMATS, JsonLines, ShardFolder, read_rows, written
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.records import record
 from hf_nmt_interp.text.pharaoh import format_links
@@ -287,6 +287,22 @@ def test_rows_of_a_dataset_that_are_not_text(work, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"\xff\n", "'utf-8' codec can't decode byte 0xff"),
+        (b'A dog.\n"not closed\nx\n', "Error tokenizing data. C error: EOF inside string"),
+        (b"A dog.\n" * 20 + b"a,b,c,d\n", "Error tokenizing data. C error: Expected 1 fields in line 22, saw 4"),
+    ],
+)
+def test_datasets_that_break_in_the_middle(work, tmp_path, content, reason) -> None:
+    place = tmp_path / "data.csv"
+    place.write_bytes(b"en\n" + content)
+    code, _, err = work("align", "--dataset", place, "--fields", "en", files=[])
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"dataset: {place} (config None, split train) cannot be loaded: {reason}" in err
+
+
+@pytest.mark.parametrize(
     ("verb", "arguments", "message"),
     [
         ("attribute", ["A dog."], "--shards: reads a corpus; give --input FILE or --dataset NAME"),
@@ -327,10 +343,46 @@ def test_merge_refuses(work, run, tmp_path) -> None:
     assert "these are of align" in run("merge", tmp_path / "run", "--source-tokens", 3).err
     for name, text, reason in (
         ("total", "{}", "is not complete"),
+        ("total", '{"lines": 24, "shards": "3"}', "is not complete"),
+        (
+            "run",
+            '{"verb": "align", "shard_size": 10, "shard_format": "../x"}',
+            "has no shard_format of jsonl, parquet",
+        ),
+        ("run", '{"verb": "x", "shard_size": 10, "shard_format": "jsonl"}', "its run.json is of the verb 'x', not of"),
         ("run", "[]", "is not a folder that --shards wrote"),
     ):
         (tmp_path / "run" / f"{name}.json").write_text(text)
         assert reason in run("merge", tmp_path / "run").err
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_merge_refuses_shards_that_are_not_whole(work, run, tmp_path, format) -> None:
+    assert work("align", "--shard-format", format).code == 0
+    whole = bytes_of(tmp_path / "run")
+    shard = tmp_path / f"run/shards/000001.{format}"
+    content = shard.read_bytes()
+    cuts = [0, len(content) // 2, len(content) - 2]
+    cuts += [content.index(b"\n") + 1] if format == "jsonl" else []  # after a line, where nothing seems to be wrong
+    for size in cuts:
+        shard.write_bytes(content[:size])
+        for kind in ("pharaoh", "json", *(["parquet"] if format == "parquet" else [])):
+            code, _, err = run("merge", tmp_path / "run", "--format", kind, "--output", tmp_path / "out")
+            assert (code, err.count("\n")) == (2, 1)
+            assert f"{shard} is damaged (" in err
+            assert "); delete it, and the same command makes it anew" in err
+            assert not (tmp_path / "out").exists()
+    shard.unlink()
+    assert work("align", "--shard-format", format).code == 0
+    assert bytes_of(tmp_path / "run") == whole
+
+
+def test_merge_of_nothing(work, run, tmp_path) -> None:
+    (tmp_path / "empty").touch()
+    assert work("align", "--shard-format", "parquet", files=[tmp_path / "empty"]).code == 0
+    assert run("merge", tmp_path / "run") == (0, "", "")
+    code, _, err = run("merge", tmp_path / "run", "--format", "parquet", "--output", tmp_path / "out")
+    assert (code, "no shards, as the input had no lines; there is nothing to join" in err) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -357,6 +409,14 @@ def test_batches_are_of_similar_length_and_of_long_lines_smaller() -> None:
     assert sorted(n for batch in found for n in batch) == list(range(7))
     assert all(len(batch) * len(texts[batch[0]][0]) <= 1024 or len(batch) == 1 for batch in found)
     assert [len(texts[n][0]) for batch in found for n in batch] == [900, 900, 900, 5, 4, 3, 1]
+
+
+def test_a_refused_side_of_a_line_is_named_without_an_index() -> None:
+    def refuse(lines):
+        raise InputError("targets[0]: 101 tokens are more than the model's 64 positions; cut them")
+
+    for error in corpus.try_rows(refuse, ["a", "b"]):
+        assert str(error) == "target: 101 tokens are more than the model's 64 positions; cut them"
 
 
 def test_one_refused_line_does_not_harm_its_batch() -> None:

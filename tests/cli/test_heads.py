@@ -59,10 +59,14 @@ def test_heads_from_trees_to_csv_json_and_figure(run, model_folder, tmp_path) ->
     assert len(HeadReport.load(tmp_path / "heads.json").rows) == 12
 
 
-def test_heads_needs_sentences_or_trees(run, model_folder) -> None:
+def test_heads_needs_sentences_or_trees(run, model_folder, tmp_path) -> None:
     ran = run("heads", "--model", model_folder)
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert "no sentences" in ran.err
+    (tmp_path / "no.conllu").touch()
+    assert "no.conllu has no sentences" in run("heads", "--model", model_folder, "--trees", tmp_path / "no.conllu").err
+    ran = run("heads", "--model", model_folder, "--relevance-sentences", -1, "A dog.")
+    assert (ran.code, "relevance_sentences: -1 must be at least 0, which is for none" in ran.err) == (2, True)
 
 
 def test_prune_makes_a_smaller_model_that_translates_the_same(run, gated_folder, tmp_path) -> None:

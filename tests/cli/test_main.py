@@ -60,7 +60,7 @@ def here(tmp_path, monkeypatch, gated_folder, calibrated_folder):
         ("attribute", "attention", {"start": [0.5]}),
         ("contributions", "shares", {"source_tokens": 12, "target_tokens": 12, "source_contribution": [1.0]}),
     ):
-        files[f"runs/{folder}/run.json"] = json.dumps({"verb": verb, "shard_format": "jsonl"})
+        files[f"runs/{folder}/run.json"] = json.dumps({"verb": verb, "shard_format": "jsonl", "shard_size": 9})
         files[f"runs/{folder}/total.json"] = json.dumps({"lines": 1, "shards": 1})
         files[f"runs/{folder}/shards/000000.jsonl"] = json.dumps({"line": 1} | row) + "\n"
         (tmp_path / "runs" / folder / "shards").mkdir(parents=True)
@@ -118,7 +118,9 @@ def test_version(run) -> None:
 def test_command_line_errors_are_one_line(run) -> None:
     code, out, err = run("attribute", "--batch-size", "0", "A.")
     assert (code, out) == (2, "")
-    expected = "argument --batch-size: '0' is not a whole number of at least 1 (see hf-nmt-interp attribute --help)"
+    expected = (
+        "argument --batch-size: '0' is not a whole number from 1 to 999999999 (see hf-nmt-interp attribute --help)"
+    )
     assert err == f"hf-nmt-interp attribute: error: {expected}\n"
     assert run("nonsense").code == 2
     assert (

@@ -188,6 +188,14 @@ def test_sources_that_cannot_be_known_are_refused(translator_of):
     with record_generation(model) as translations:
         with pytest.raises(InputError, match=r"attention_mask: padding must stand at the end .* padding_side='right'"):
             model.generate(inputs["input_ids"].flip(-1), attention_mask=inputs["attention_mask"].flip(-1))
+        mask = inputs["attention_mask"].clone()
+        mask[1] = 0
+        with pytest.raises(InputError, match="attention_mask: row 1 has no tokens; leave it out"):
+            model.generate(inputs["input_ids"], attention_mask=mask)
+        with pytest.raises(
+            InputError, match=r"attention_mask: shape \[3, 1\]; \[3, \d+\] is needed, that of input_ids"
+        ):
+            model.generate(inputs["input_ids"], attention_mask=mask[:, :1])
         memory = model.get_encoder()(**inputs)
         with pytest.raises(InputError, match="give input_ids; from encoder_outputs alone the source is not known"):
             model.generate(encoder_outputs=memory, attention_mask=inputs["attention_mask"])

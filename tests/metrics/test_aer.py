@@ -50,6 +50,12 @@ def test_lists_of_lists_are_links_too():
     assert hni.alignment_error_rate([[(0, 0), (0, 0)]], [[(0, 0)]])["aer"] == 0
 
 
+@pytest.mark.parametrize("links", ["0-0", {0, 1}, {(0,)}, {(0, 0, 0)}])
+def test_other_things_are_no_links(links):
+    with pytest.raises(hni.InputError, match=r"links of pair 1: .* is no \(source word, target word\)"):
+        hni.alignment_error_rate([{(0, 0)}, links], [{(0, 0)}, {(0, 0)}])
+
+
 def test_the_corpora_must_have_the_same_size():
     with pytest.raises(hni.InputError, match="sure: 1 sentence pairs, but hypotheses has 2"):
         hni.alignment_error_rate([set(), set()], [set()])

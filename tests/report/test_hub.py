@@ -199,6 +199,13 @@ def test_folders_that_others_could_not_use_are_refused(folder, missing, message)
         hni.push_folder(folder, "me/x", dry_run=True)
 
 
+@pytest.mark.parametrize("text", ['{"model_type": "ma', "5", ""])
+def test_a_configuration_that_is_none_is_refused(folder, text) -> None:
+    (folder / "config.json").write_text(text)
+    with pytest.raises(InputError, match=r"config.json is no configuration \(.*\); save the model again"):
+        hni.push_folder(folder, "me/x", dry_run=True)
+
+
 def test_names_that_the_hub_does_not_take(hub, folder) -> None:
     with pytest.raises(InputError, match="repo_id: 'a//b' cannot be a name"):
         hni.push_folder(folder, "a//b")

@@ -67,6 +67,10 @@ def test_figure(runs):
 def test_a_folder_without_results_is_named(tmp_path):
     with pytest.raises(InputError, match=r"nowhere: no results.json of train_l0.py there"):
         read_runs([tmp_path / "nowhere"])
+    for text in ("[]", '{"penalty": 1}', '{"penalty": 1, "pruned"'):
+        (tmp_path / "results.json").write_text(text)
+        with pytest.raises(InputError, match=r"no results.json of train_l0.py there; it writes one when it ends"):
+            read_runs([tmp_path])
     with pytest.raises(InputError, match="at least one output folder"):
         read_runs([])
 

@@ -14,6 +14,7 @@ import pytest
 from hf_nmt_interp.cli.shards import WRITERS
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.conllu import read_conllu
+from hf_nmt_interp.text.corpus import read_jsonl
 from hf_nmt_interp.text.pharaoh import read_gold
 from tests.cli.conftest import gated_folder, model_folder, run  # noqa: F401  (fixtures)
 
@@ -78,6 +79,14 @@ def test_a_surrogate_among_the_arguments(run, model_folder):  # noqa: F811
     code, _, err = run("translate", "--model", model_folder, "A dog.", "A \udcff cat")
     assert code == 2
     assert "sentence 2: 'A \\udcff cat' has a lone surrogate at 2; read it as UTF-8" in err
+    code, _, err = run("demo", "--model", model_folder, "A \udcff cat")
+    assert (code, "sentence 1: 'A \\udcff cat' has a lone surrogate at 2; read it as UTF-8" in err) == (2, True)
+
+
+def test_stdin_is_one_file(run, model_folder, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"A dog.\nEin Hund.\n")))
+    code, _, err = run("align", "--model", model_folder, "-", "-")
+    assert (code, "-: stdin can be one of the files only; give the other by its name" in err) == (2, True)
 
 
 def test_gold_links_out_of_range(run, tmp_path):  # noqa: F811
@@ -99,10 +108,40 @@ def test_gold_links_out_of_range(run, tmp_path):  # noqa: F811
     code, _, err = run("alignment-table", tmp_path / "out", *models, "--gold", gold, s, t)
     assert code == 2
     assert "gold, line 2: link 2-9 is out of range" in err
-    gold.write_text("")
+    for path in (gold, s, t):
+        path.write_text("")
     code, _, err = run("aer", gold, gold)
     assert code == 2
     assert "gold: no lines; give a line of links for each sentence pair" in err
+    code, _, err = run("alignment-table", tmp_path / "out", *models, "--gold", gold, s, t)
+    assert (code, "gold has no lines; give a line of links for each sentence pair" in err) == (2, True)
+
+
+def test_numbers_with_too_many_digits(run, model_folder, tmp_path):  # noqa: F811
+    """Python itself reads no more than 4,300 of them, and no nesting of any depth."""
+    many = "1" * 5000
+    (tmp_path / "gold").write_text(f"0-0\n{many}-0\n")
+    (tmp_path / "trees").write_text(word(1, many))
+    (tmp_path / "tokens").write_text(word(f"{many}-{many}", 0))
+    (tmp_path / "pairs").write_text(f"[{many}]\n")
+    (tmp_path / "deep").write_text("[" * 100_000)
+    with pytest.raises(InputError, match=r"gold, line 2: '1{40}' is not a link like 3-4"):
+        read_gold(tmp_path / "gold")
+    for name, message in (("trees", "HEAD '1{40}' is no number"), ("tokens", "ID '1{39,40}-?' where word 1 is due")):
+        with pytest.raises(InputError, match=f"{name}, line 1: {message}"):
+            list(read_conllu(tmp_path / name))
+    for name, message in (("pairs", "limit"), ("deep", "recursion")):
+        with pytest.raises(InputError, match=rf"{name}, line 1: not JSON \(.*{message}"):
+            list(read_jsonl(tmp_path / name))
+    for value in (many, "[" * 100_000):
+        code, _, err = run(
+            "attribute", "--model", model_folder, "--method", "attention", "--set", f"layer={value}", "x"
+        )
+        assert (code, len(err) < 200) == (2, True)
+        assert "--set: layer=" in err
+    for flag in ("--limit", "--batch-size", "--beams"):
+        code, _, err = run("translate", flag, 10**30, "x")
+        assert (code, f"{flag}: '1{'0' * 30}' is not a whole number from 1 to 999999999" in err) == (2, True)
 
 
 def word(number, head):
@@ -145,6 +184,33 @@ def test_unwritable_places_are_refused_before_the_work(run, tmp_path, verb, flag
     code, out, err = run(verb, "--model", tmp_path / "never-loaded", flag, tmp_path / path, "A dog.")
     assert (code, out) == (2, "")
     assert message.format(tmp_path / path) in err
+
+
+def test_an_output_is_no_file_of_another_argument(run, model_folder, tmp_path):  # noqa: F811
+    texts = {name: f"A {name} dog.\n" * 9 for name in ("a", "b")}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "link").symlink_to(tmp_path / "b")
+    a, b, new = tmp_path / "a", tmp_path / "b", tmp_path / "new"
+    for verb, *arguments in (
+        ("align", a, b, "--output", a),
+        ("align", a, b, "--output", tmp_path / "link"),
+        ("align", a, "--output", new, "--translations", new),
+        ("translate", "--input", a, "--output", a),
+        ("aer", a, b, "--output", b),
+    ):
+        model = ["--model", model_folder] if verb != "aer" else []
+        code, _, err = run(verb, *model, *arguments)
+        path = arguments[arguments.index("--output") + 1]
+        assert (code, f"--output: {path} is also the file of another argument; give each its own" in err) == (2, True)
+    assert {name: (tmp_path / name).read_text() for name in texts} == texts
+    assert not new.exists()
+    assert run("align", "--model", model_folder, "--method", "attention", a, "--output", "/dev/null").code == 0
+
+
+def test_a_name_that_is_too_long(run, tmp_path):  # noqa: F811
+    code, _, err = run("translate", "--model", tmp_path / "never-loaded", "--output", tmp_path / ("x" * 300), "A dog.")
+    assert (code, err.endswith(": File name too long\n")) == (2, True)
 
 
 @pytest.mark.parametrize(

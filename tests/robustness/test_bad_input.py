@@ -10,7 +10,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import hf_nmt_interp as hni
 from hf_nmt_interp.attribution import METHODS, AttentionWeights
-from hf_nmt_interp.attribution.api import make_method
+from hf_nmt_interp.attribution.api import make_method, translate_ids
 from hf_nmt_interp.errors import InputError
 from tests.calibrated_models import calibrated_copy
 from tests.tiny_models import random_batch, tiny_model
@@ -105,6 +105,8 @@ def test_a_translation_that_outgrows_the_model(translator):
         hni.attribute(model, tokenizer, "A", generate={"max_length": None, "max_new_tokens": 90, "min_length": 80})
     with pytest.raises(InputError, match=r"generate: \[4\] is no dictionary of arguments"):
         hni.attribute(model, tokenizer, "A", generate=[4])
+    with pytest.raises(InputError, match=r"generate: .* not used by the model: \['beams'\]"):
+        hni.attribute(model, tokenizer, "A", generate={"beams": 4})
 
 
 def test_the_wrong_tokenizer(translator, tokenizer_of):
@@ -243,6 +245,15 @@ def test_weights_that_are_not_finite(method, value, where):
         make_method(model, method)(**random_batch(model, [(5, 4)]))
 
 
+@pytest.mark.parametrize("beams", [1, 2])
+@pytest.mark.parametrize("value", [NAN, INF])
+def test_logits_that_are_not_finite_are_no_translation(translator, value, beams):
+    model, tokenizer = translator
+    model.final_logits_bias[0, 3] = value
+    with pytest.raises(InputError, match="model: its logits are not finite; check the weights and the input"):
+        translate_ids(model, [tokenizer("A dog.")["input_ids"]], 1, num_beams=beams)
+
+
 def test_training_mode_changes_nothing(translator):
     model, tokenizer = translator
     expected = hni.attribute(model, tokenizer, "A dog.", "Ein Hund.")
@@ -305,13 +316,14 @@ def test_decoder_only_models(translator):
         hni.attribute(None, translator[1], "A dog.")
 
 
-def test_no_method_leaves_a_nan_unsaid():
-    class Nan(AttentionWeights):
+@pytest.mark.parametrize("value", [NAN, INF])
+def test_no_method_leaves_a_nan_unsaid(value):
+    class Spoilt(AttentionWeights):
         def explain(self, batch):
             scores = super().explain(batch)
-            scores.source[0, 0, 0] = NAN
+            scores.source[0, 0, 0] = value
             return scores
 
     model = tiny_model("marian")
-    with pytest.raises(InputError, match="model: attention gives NaN; check the weights, or compute in float32"):
-        Nan(model)(**random_batch(model, [(5, 4)]))
+    with pytest.raises(InputError, match="model: attention gives NaN or inf; check the weights, or compute in"):
+        Spoilt(model)(**random_batch(model, [(5, 4)]))

@@ -34,11 +34,10 @@ def containing(name, text):
     return lambda folder: (folder / name).write_text(text)
 
 
-def with_weights(value):
+def with_weights(value, name="model.encoder.layers.0.fc1.weight"):
     def change(folder):
         model = AutoModelForSeq2SeqLM.from_pretrained(folder)
-        with torch.no_grad():
-            model.model.encoder.layers[0].fc1.weight[0, 0] = value
+        model.state_dict()[name][:1] = value
         model.save_pretrained(folder)
 
     return change
@@ -93,6 +92,8 @@ BROKEN = [
     (cut("vocab.json"), "vocab.json is no JSON ("),
     (with_weights(NAN), "has NaN or inf in model.encoder.layers.0.fc1.weight; take an earlier checkpoint"),
     (with_weights(INF), "has NaN or inf in model.encoder.layers.0.fc1.weight; take an earlier checkpoint"),
+    (with_weights(NAN, "final_logits_bias"), "has NaN or inf in final_logits_bias; take an earlier checkpoint"),
+    (with_weights(3e38, "model.decoder.layers.1.fc2.weight"), "model: its logits are not finite; check the weights"),
     (pickled, "cannot be loaded: "),
     (with_code, "cannot be loaded: it is made by code of its own, which is never run here"),
 ]
@@ -109,6 +110,12 @@ def test_broken_model_folders(run, model_folder, tmp_path, monkeypatch, capsys, 
     assert message in err
     assert err.strip().count("\n") == 0
     assert not (tmp_path / "owned").exists()  # neither pickles nor code of the folder may run
+
+
+def test_names_that_are_too_long_for_a_folder(run):  # noqa: F811
+    code, _, err = run("translate", "--model", "x" * 300, "A dog.")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "cannot be loaded: Repo id must use alphanumeric chars" in err
 
 
 def test_weights_without_a_place_are_said(run, model_folder, tmp_path):  # noqa: F811

@@ -1,6 +1,7 @@
 """Saved results that are cut off, changed, newer or not there: one line that names the file."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -23,6 +24,17 @@ def test_results_that_cannot_be_read(translator_of, tmp_path):
     model.save_pretrained(tmp_path)
     with pytest.raises(InputError, match=r"model.safetensors is not a saved AttributionResult"):
         hni.AttributionResult.load(tmp_path / "model.safetensors")
+
+
+def test_places_where_no_result_can_be_saved(translator_of, tmp_path):
+    result = hni.attribute(*translator_of("marian"), "A dog.", "Ein Hund.", method="attention")
+    os.mkfifo(tmp_path / "pipe")
+    for name in (".", "pipe"):
+        with pytest.raises(InputError, match=rf"path: {tmp_path / name} is a folder or a device; give the name of a"):
+            result.save(tmp_path / name)
+    with pytest.raises(InputError, match=rf"path: {tmp_path}/none/x cannot be written \(.*No such file or directory"):
+        result.save(tmp_path / "none" / "x")
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def rewritten(path, arrays=None, **metadata):

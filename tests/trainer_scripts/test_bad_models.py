@@ -4,6 +4,7 @@ import json
 import resource
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -92,6 +93,9 @@ def test_gates_and_masks_are_not_put_on_random_weights(start, tmp_path, load, ki
 WRONG = [
     ({"tokenizer": OFFLINE}, f"--tokenizer: '{OFFLINE}' cannot be loaded: no connection to the Hub"),
     ({"heads": "nowhere"}, "--heads: 'nowhere' is neither a number nor a folder with a config.json"),
+    ({"heads": 3}, "--d_model, --layers, --heads, --ffn_dim: embed_dim must be divisible by num_heads .*; no model"),
+    ({"heads": 0}, "--d_model, --layers, --heads, --ffn_dim: .*; no model can be made of this"),
+    ({"learning_rate": "nan"}, "--learning_rate: nan must be finite, e.g. 5e-5"),
     ({"hub_tok": "hf_x"}, r"--hub_tok: there is no such argument; see --help \(no short forms\)"),
     ({"load_best_model_at_end": True}, "load_best_model_at_end requires the save and eval strategy to match"),
     ({"output_dir": "/dev/null/out"}, "--output_dir: /dev/null/out cannot be made or written in; name another"),
@@ -99,10 +103,61 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("options", "message"), WRONG, ids=[next(iter(options)) for options, _ in WRONG])
+@pytest.mark.parametrize(("options", "message"), WRONG, ids=[str(options) for options, _ in WRONG])
 def test_wrong_arguments(start, tmp_path, monkeypatch, options, message):  # noqa: F811
     with pytest.raises(InputError, match=message):
         run(monkeypatch, "translation", tmp_path, train=start[1]["train"], **options)
+
+
+BAD_TEXT = [
+    ("translation", {"train": b"A\n\xff\n"}, r"train, line 2: byte 1 \(0xff\) is not UTF-8; convert the file first"),
+    ("mrt", {"train": b"A\nB\n\n"}, "target, line 3: missing; .*train has more lines, but they must be parallel"),
+    ("mrt", {"valid": b""}, "valid, line 1: missing"),
+    ("mrt", {"test": b"A\n\0\n"}, "test, line 2: NUL character; is this a text file?"),
+]
+
+
+@pytest.mark.parametrize(("name", "texts", "message"), BAD_TEXT, ids=range(len(BAD_TEXT)))
+def test_bad_text_is_found_before_the_training(start, tmp_path, monkeypatch, name, texts, message):  # noqa: F811
+    folder, data = start
+    options = {"train": data["train"]} | ({"model": folder} if name == "mrt" else {})
+    (tmp_path / "target").write_bytes(b"A\nB\n")
+    for split, content in texts.items():
+        (tmp_path / split).write_bytes(content)
+        options[split] = [tmp_path / split, tmp_path / "target"]
+    monkeypatch.setattr(TranslationTrainer, "train", lambda *_, **__: pytest.fail("it trains"))
+    with pytest.raises(InputError, match=message):
+        run(monkeypatch, name, tmp_path, **options)
+
+
+def test_sets_without_pairs_are_refused(start, tmp_path, monkeypatch):  # noqa: F811
+    (tmp_path / "none").touch()
+    for split in ("valid", "test"):
+        options = {"train": start[1]["train"], "model": start[0], split: [tmp_path / "none"] * 2}
+        with pytest.raises(InputError, match=f"--{split}: .*none .*none has no pairs; leave it out"):
+            run(monkeypatch, "translation", tmp_path, **options)
+
+
+def test_lines_beyond_the_positions_are_dropped_or_cut(start, tmp_path, monkeypatch):  # noqa: F811
+    """Also where --max_length would let them through; the card leaves them out."""
+    folder, data = start
+    long = "A dog.\n" + "dog " * 10_000 + "\n"
+    (tmp_path / "test").write_text(long)
+    for side, path in zip(("en", "de"), data["train"], strict=True):
+        (tmp_path / side).write_text(Path(path).read_text() + long)
+    options = {"train": [tmp_path / "en", tmp_path / "de"], "test": 2 * [tmp_path / "test"], "max_length": 100_000}
+    run(monkeypatch, "translation", tmp_path, model=folder, **options)
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["train_steps"] == 2
+    assert (tmp_path / "out" / "README.md").exists()
+
+
+def test_a_training_that_ends_in_nan_says_so(start, tmp_path, monkeypatch):  # noqa: F811
+    options = {"train": start[1]["train"], "model": start[0]}
+    with pytest.raises(
+        InputError, match=r"training led to NaN or inf in .*; train anew in another --output_dir, with"
+    ):
+        run(monkeypatch, "translation", tmp_path, **options, learning_rate=1e30, max_steps=6)
+    assert not (tmp_path / "out" / "model.safetensors").exists()
 
 
 @pytest.mark.parametrize("limit", [20_000, 60_000], ids=["weights", "optimizer"])

@@ -58,6 +58,8 @@ def test_trains_goes_on_and_is_explained(architecture, tmp_path, run, capsys):
     [
         (["--architecture", "gru"], "--architecture: 'gru' is not one of lstm, conv"),
         (["--set", "layers=3"], "--set: 'layers=3' sets none of embedding_size, hidden_size"),
+        (["--set", "hidden_size=-1"], "--set: hidden_size must be greater than zero; no model can be made of this"),
+        (["--set", "hidden_size=" + "1" * 5000], "--set: .*hidden_size"),
         (["--set", "attention=concat"], "--set: attention='concat' is not one of general, dot"),
     ],
 )

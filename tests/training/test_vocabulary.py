@@ -48,5 +48,8 @@ def test_a_size_that_does_not_fit_is_refused(tmp_path, vocab_size, message):
 
 
 def test_no_text_is_refused(tmp_path):
-    with pytest.raises(InputError, match="does not fit the training text"):
-        train_marian_tokenizer([], tmp_path, 70)
+    for sentences in ([], ["a" * 10_000]):
+        with pytest.raises(
+            InputError, match=r"does not fit the training text; .*: no text, or lines that are too long"
+        ):
+            train_marian_tokenizer(sentences, tmp_path, 70)

@@ -86,6 +86,8 @@ def _table(args: argparse.Namespace) -> "tuple[AlignmentTable, list[tuple[str, s
 
     pairs = list(read_parallel(*args.gold[1:]))
     gold = read_gold(args.gold[0], args.gold_base, pairs)
+    if not pairs:
+        raise InputError(f"--gold: {args.gold[0]} has no lines; give a line of links for each sentence pair")
     if args.train:
         source, target = (
             new_spelling([pair[side] for pair in pairs], read_lines(path)) for side, path in enumerate(args.train)

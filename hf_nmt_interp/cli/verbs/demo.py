@@ -37,8 +37,11 @@ def run(args: argparse.Namespace) -> None:
 
     from hf_nmt_interp.cli.loading import check_lengths, load
     from hf_nmt_interp.report.terminal import legend, show
+    from hf_nmt_interp.text.tokens import check_text
 
     sentences = args.sentences or list(SENTENCES)
+    for number, sentence in enumerate(sentences, 1):
+        check_text(f"sentence {number}", sentence)
     model, tokenizer = load(args.model)
     check_lengths(model, tokenizer, sentences)
     from hf_nmt_interp.attribution.api import attribute

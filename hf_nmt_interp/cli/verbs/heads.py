@@ -78,6 +78,8 @@ def run(args: argparse.Namespace) -> None:
     from hf_nmt_interp.text.corpus import read_pairs
 
     trees = list(read_conllu(args.trees))[: args.limit] if args.trees else None
+    if trees == []:
+        raise InputError(f"--trees: {args.trees} has no sentences")
     given = args.sentences or args.input or not trees
     sources = read_sentences(args) if given else None
     targets = _read_targets(args.target_file)[: args.limit] if args.target_file else None

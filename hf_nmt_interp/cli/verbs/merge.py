@@ -15,11 +15,12 @@ Examples:
 import argparse
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from hf_nmt_interp.cli.arguments import add_output, chosen_format, positive
 from hf_nmt_interp.cli.output import open_output, write_json, write_rows
-from hf_nmt_interp.cli.shards import Row, ShardFolder, read_rows
+from hf_nmt_interp.cli.shards import Row, ShardFolder, reading
 from hf_nmt_interp.errors import InputError
 
 # verb -> formats, the first is the default
@@ -43,7 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Join and write."""
     folder = ShardFolder(args.finished)
-    verb, shards = folder.about["verb"], folder.complete()
+    if (verb := str(folder.about.get("verb"))) not in FORMATS:
+        raise InputError(f"{args.finished}: its run.json is of the verb {verb!r}, not of {', '.join(FORMATS)}")
+    folder.complete()  # before anything is written
     if args.format and args.format not in FORMATS[verb]:
         raise InputError(f"--format: {args.format!r} is not for {verb}; it has {', '.join(FORMATS[verb])}")
     args.formats = FORMATS[verb]
@@ -51,19 +54,19 @@ def run(args: argparse.Namespace) -> None:
         raise InputError(f"--source-tokens, --target-tokens: choose among rows of contributions, these are of {verb}")
     if refused := folder.refused():
         print(f"{refused:,} lines were refused, see {folder.folder / 'bad'}", file=sys.stderr)
-    rows = (row for path in shards for row in read_rows(path))
+    rows = folder.rows()
     if verb == "contributions":
         _contributions(rows, args)
     elif verb == "heads":
         _heads(rows, args, folder.about["model"])
     else:
-        _rows(rows, args, shards)
+        _rows(rows, args, folder)
 
 
-def _rows(rows: Iterator[Row], args: argparse.Namespace, shards: list[Any]) -> None:
+def _rows(rows: Iterator[Row], args: argparse.Namespace, folder: ShardFolder) -> None:
     kind = chosen_format(args)
     if kind == "parquet":
-        _parquet(args, shards)
+        _parquet(args, folder)
         return
     with open_output(args.output) as file:
         if kind == "json":
@@ -75,7 +78,7 @@ def _rows(rows: Iterator[Row], args: argparse.Namespace, shards: list[Any]) -> N
             file.write(format_links({(i, j) for i, j in row.get("links") or ()}) + "\n")
 
 
-def _parquet(args: argparse.Namespace, shards: list[Any]) -> None:
+def _parquet(args: argparse.Namespace, folder: ShardFolder) -> None:
     """One Parquet file of Parquet shards, a shard at a time."""
     from pathlib import Path
 
@@ -83,16 +86,25 @@ def _parquet(args: argparse.Namespace, shards: list[Any]) -> None:
 
     if not args.output:
         raise InputError("--format: parquet is no text; give --output FILE")
-    if any(path.suffix != ".parquet" for path in shards):
+    if folder.about["shard_format"] != "parquet":
         raise InputError("--format: these shards are JSON lines; run with --shard-format parquet for Parquet")
-    from pyarrow.parquet import ParquetFile
+    tables = _tables(folder)
+    if (first := next(tables, None)) is None:
+        raise InputError(f"{args.finished}: no shards, as the input had no lines; there is nothing to join")
+    with written(Path(args.output), Parquet, first.schema) as writer:
+        for table in chain([first], tables):
+            writer.file.write_table(table, row_group_size=256)  # type: ignore[attr-defined]
 
-    schema = ParquetFile(shards[0]).schema_arrow
-    with written(Path(args.output), Parquet, schema) as writer:
-        for path in shards:
-            with ParquetFile(path) as file:
-                for batch in file.iter_batches(batch_size=256):
-                    writer.file.write_batch(batch)  # type: ignore[attr-defined]
+
+def _tables(folder: ShardFolder) -> Iterator[Any]:
+    from pyarrow.parquet import read_table
+
+    for number, path in enumerate(folder.complete()):
+        with reading(path):
+            table = read_table(path)
+            if len(table) != folder.size(number):
+                raise ValueError(f"{len(table)} of {folder.size(number)} lines")
+        yield table
 
 
 def _heads(rows: Iterator[Row], args: argparse.Namespace, model: str) -> None:

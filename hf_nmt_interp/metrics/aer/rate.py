@@ -29,7 +29,10 @@ def alignment_error_rate(
         if len(gold) != len(hypotheses):
             raise InputError(f"{name}: {len(gold)} sentence pairs, but hypotheses has {len(hypotheses)}")
     links, certain, right, found = 0, 0, 0, 0
-    for A, S, P in zip(map(set, hypotheses), map(set, sure), map(set, possible), strict=True):
+    for number, sides in enumerate(zip(hypotheses, sure, possible, strict=True)):
+        A, S, P = map(set, sides)
+        if wrong := [link for link in A | S | P if not (isinstance(link, tuple) and len(link) == 2)]:
+            raise InputError(f"links of pair {number}: {wrong[0]!r} is no (source word, target word)")
         links, certain = links + len(A), certain + len(S)
         right, found = right + len(A & (P | S)), found + len(A & S)
 
