@@ -300,7 +300,10 @@ class Run:
             getattr(stack.config, "max_position_embeddings", None)
             for stack in (model.get_encoder(), model.get_decoder())
         ]
-        self.max_length = max_length = min([max_length, *filter(None, limits)])
+        room = min(filter(None, limits), default=max_length)
+        if room < max_length and config.process_index == 0:
+            print(f"--max_length: {max_length} is more than the model's {room} positions, so it is {room}")
+        self.max_length = max_length = min(max_length, room)
         for split in ("valid", "test"):  # what is wrong with them is said before the training
             if getattr(data, split) and not sum(1 for _ in open_split(data, split)):
                 raise InputError(f"--{split}: {' '.join(getattr(data, split))} has no pairs; leave it out")

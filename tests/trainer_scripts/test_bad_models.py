@@ -1,6 +1,7 @@
 """Models that cannot be trained, arguments that are wrong, disks that are full: one line from every script."""
 
 import json
+import re
 import resource
 import shutil
 import sys
@@ -138,7 +139,7 @@ def test_sets_without_pairs_are_refused(start, tmp_path, monkeypatch):  # noqa: 
             run(monkeypatch, "translation", tmp_path, **options)
 
 
-def test_lines_beyond_the_positions_are_dropped_or_cut(start, tmp_path, monkeypatch):  # noqa: F811
+def test_lines_beyond_the_positions_are_dropped_or_cut(start, tmp_path, monkeypatch, capsys):  # noqa: F811
     """Also where --max_length would let them through; the card leaves them out."""
     folder, data = start
     long = "A dog.\n" + "dog " * 10_000 + "\n"
@@ -147,6 +148,9 @@ def test_lines_beyond_the_positions_are_dropped_or_cut(start, tmp_path, monkeypa
         (tmp_path / side).write_text(Path(path).read_text() + long)
     options = {"train": [tmp_path / "en", tmp_path / "de"], "test": 2 * [tmp_path / "test"], "max_length": 100_000}
     run(monkeypatch, "translation", tmp_path, model=folder, **options)
+    assert re.search(
+        r"--max_length: 100000 is more than the model's (\d+) positions, so it is \1", capsys.readouterr().out
+    )
     assert json.loads((tmp_path / "out" / "results.json").read_text())["train_steps"] == 2
     assert (tmp_path / "out" / "README.md").exists()
 
