@@ -21,6 +21,7 @@ from hf_nmt_interp.training.batching import TokenBatches
 from hf_nmt_interp.training.checkpoints import ARGUMENTS, STATE, UNFINISHED, average_checkpoints, list_checkpoints
 from hf_nmt_interp.training.launch import without_gpu_but_distributed
 from hf_nmt_interp.training.losses import label_smoothed_cross_entropy, linear_cross_entropy
+from hf_nmt_interp.training.sharding import make_shardable
 from hf_nmt_interp.training.sharing import write_card
 
 logger = logging.getLogger(__name__)
@@ -108,15 +109,26 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
-        if self.uses_parts and self.is_fsdp_enabled:
+        if self.is_fsdp_enabled and (whole := self._what_needs_whole_weights()):
             raise InputError(
-                f"distributed_type: FSDP, but {type(self).__name__} computes with parts of the model, whose weights it"
-                " shards; launch it with DDP (trainer_scripts/configs/ddp.yaml)"
+                f"distributed_type: FSDP, but {whole[0]} needs whole weights in each process; launch it with DDP "
+                "(trainer_scripts/configs/ddp.yaml)"
             )
         self.train_collator = self.data_collator
         self.data_collator = getattr(self.data_collator, "clean", self.data_collator)
         self.model_accepts_loss_kwargs = True  # compute_loss divides by the number of target tokens of the whole step
         self.label_smoother = None  # ours is in compute_loss; this one would also smooth the loss of evaluations
+
+    def _what_needs_whole_weights(self) -> list[str]:
+        users = [self, *self.callback_handler.callbacks]
+        found = [type(user).__name__ for user in users if getattr(user, "uses_parts", False)]
+        return found + ["average_last"] * bool(self.args.average_last)
+
+    def _prepare_for_training(self, *args, **kwargs) -> Any:
+        """As always, but a translator is made ready for FSDP 2."""
+        if self.accelerator.is_fsdp2:
+            make_shardable(self.model, self.accelerator.state.fsdp_plugin)
+        return super()._prepare_for_training(*args, **kwargs)
 
     def get_train_dataloader(self) -> DataLoader:
         """Token batches; every process deals its own share, so nothing is left for accelerate to split."""
@@ -266,6 +278,9 @@ class TranslationTrainer(Seq2SeqTrainer):
         """Model, tokenizer and arguments; the arguments as JSON without tokens, where transformers writes a pickle."""
         folder = Path(output_dir or str(self.args.output_dir))
         folder.mkdir(parents=True, exist_ok=True)
+        if state_dict is not None:  # gathered, with a copy of a tied weight for each module that has it
+            tied = self.model.all_tied_weights_keys
+            state_dict = {name: weight for name, weight in state_dict.items() if name not in tied}
         self.accelerator.unwrap_model(self.model, keep_torch_compile=False).save_pretrained(
             folder, state_dict=state_dict
         )
