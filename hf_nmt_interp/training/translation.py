@@ -22,7 +22,7 @@ from hf_nmt_interp.training.checkpoints import ARGUMENTS, STATE, UNFINISHED, ave
 from hf_nmt_interp.training.launch import without_gpu_but_distributed
 from hf_nmt_interp.training.losses import label_smoothed_cross_entropy, linear_cross_entropy
 from hf_nmt_interp.training.sharding import make_shardable
-from hf_nmt_interp.training.sharing import write_card
+from hf_nmt_interp.training.sharing import hub_name, write_card
 
 logger = logging.getLogger(__name__)
 
@@ -201,7 +201,15 @@ class TranslationTrainer(Seq2SeqTrainer):
     def create_model_card(self, **about: Any) -> None:  # type: ignore[override]
         """`README.md` in the output folder, from what the trainer knows; `about` as of `report.cards.model_card`."""
         if self.is_world_process_zero():
-            write_card(self.args, str(self.args.output_dir), **{"name": self.repo_name} | about)
+            write_card(self.args, str(self.args.output_dir), **self._known() | about)
+
+    def _known(self) -> dict[str, Any]:
+        """For the card: name, base model, scores of the last evaluation."""
+        known: dict[str, Any] = {"name": self.repo_name, "base_model": hub_name(self.model.name_or_path or None)}
+        for row in reversed(self.state.log_history):
+            if scores := {f"test_{name}": row[f"eval_{name}"] for name in ("bleu", "chrf") if f"eval_{name}" in row}:
+                return known | {"results": scores, "test_name": "validation"}
+        return known
 
     def push_to_hub(
         self, commit_message: str | None = "End of training", blocking=True, token=None, revision=None, **kwargs
@@ -255,7 +263,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         is_due = self.is_world_process_zero() and self.args.hub_strategy != HubStrategy.END
         if not is_due or self._is_writing:  # it comes again when the checkpoint is whole
             return
-        write_card(self.args, checkpoint_folder, name=self.repo_name)
+        write_card(self.args, checkpoint_folder, **self._known())
         try:
             self.push_saved(checkpoint_folder, f"Training in progress, step {self.state.global_step}")
         except InputError as error:
