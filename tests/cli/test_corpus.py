@@ -341,6 +341,16 @@ def test_another_run_is_refused(work, files, tmp_path) -> None:
     assert "is there and not of a run" in work("attribute", folder="other").err
 
 
+def test_other_counts_are_another_run(work, tmp_path) -> None:
+    counted = [tmp_path / f"counted.{side}" for side in ("en", "de")]
+    for path in counted:
+        path.write_text("A dog.\n")
+    heads = "heads", "--relevance-sentences", 0, "--corpus", *counted
+    assert work(*heads, folder="heads").code == 0
+    counted[0].write_text("Two cats.\n")
+    assert "was begun with bytes" in work(*heads, folder="heads").err
+
+
 def test_merge_refuses(work, run, tmp_path) -> None:
     assert "is not a folder that --shards wrote" in run("merge", tmp_path / "none").err
     assert work("align").code == 0
