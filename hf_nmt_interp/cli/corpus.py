@@ -192,7 +192,7 @@ def try_rows(do: Callable[[list[Any]], list[Any]], lines: list[Any]) -> list[Any
 
 def _about(args: argparse.Namespace, paths: Sequence[str | None]) -> Row:
     """What decides about the results: arguments, sizes of the input's files, version."""
-    files = [path for path in [*paths, args.dataset] if path]
+    files = [path for path in [*paths, args.dataset, *(getattr(args, "corpus", None) or ())] if path]
     sizes = {path: os.path.getsize(path) for path in files if os.path.isfile(path)}
     chosen = {name: value for name, value in sorted(vars(args).items()) if name not in _ASIDE}
     return chosen | {"bytes": sizes, "version": __version__}

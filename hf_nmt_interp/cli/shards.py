@@ -2,6 +2,7 @@
 
 run.json          what was run: a run with other settings is refused
 shards/000000.*   results of the first lines of the input, a row a line, JSON lines or Parquet
+shards/README.md  beside JSON lines: types of the columns, for `datasets`
 bad/000000.jsonl  lines of that shard that were refused, with the reason; there only if there are any
 total.json        how many lines and shards there are; there when a process has seen the end of the input
 """
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, Protocol
 
 from hf_nmt_interp.errors import InputError
@@ -84,7 +86,7 @@ def read_rows(path: Path) -> Iterator[Row]:
 @contextmanager
 def written(path: Path, make: type[JsonLines] | type[Parquet], schema: Any = None) -> Iterator[Writer]:
     """A writer of a file that appears under its name when it is complete and on the disk, or never."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = path.with_name(f".{path.name}.{token_hex(4)}.part")  # process ids of two machines may be the same
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -137,8 +139,8 @@ class ShardFolder:
             about: what decides about the results.
             alone: no other process writes here now, so that what is half-written is left over.
         """
-        for name in ("run.json", "total.json") if alone else ():
-            self._remove_parts(self.folder, name)
+        for name in ("run.json", "total.json", "shards/README.md") if alone else ():
+            self._remove_parts(self.folder / name)
         if not (self.folder / "run.json").exists():
             if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.glob("shards/*"))):
                 raise InputError(f"--shards: {self.folder} is there and not of a run; give another folder")
@@ -166,16 +168,32 @@ class ShardFolder:
         path = self.path(number)
         refused: list[Row] = []
         for file in (path, self.bad(number)):
-            self._remove_parts(file.parent, file.name)
+            self._remove_parts(file)
+        self._describe(path, schema)
         with written(path, WRITERS[path.suffix[1:]], schema) as writer:
             yield writer, refused
             if refused:  # before the shard, whose name says that all of it is done
                 with written(self.bad(number), JsonLines) as bad:
                     bad.write(refused)
 
-    def _remove_parts(self, folder: Path, name: str) -> None:
+    def _describe(self, shard: Path, schema: Any) -> None:
+        """Tell `datasets` the types of JSON lines; else it takes the first shard's, where they may be missing."""
+        card = shard.with_name("README.md")
+        if shard.suffix != ".jsonl" or card.exists():
+            return
+        from datasets import DatasetInfo, Features
+        from datasets.info import DatasetInfosDict
+        from huggingface_hub import DatasetCardData
+
+        data = DatasetCardData()
+        info = DatasetInfo(features=Features.from_arrow_schema(schema))
+        DatasetInfosDict({"default": info}).to_dataset_card_data(data)
+        with written(card, JsonLines) as writer:
+            writer.file.write(f"---\n{data}\n---\n")  # type: ignore[attr-defined]
+
+    def _remove_parts(self, path: Path) -> None:
         """Remove what a process that was killed has left of a file."""
-        for left in folder.glob(f".{name}.*.part"):
+        for left in path.parent.glob(f".{path.name}.*.part"):
             print(f"{left} is half-written, of a run that was cut off: removed and done again", file=sys.stderr)
             left.unlink(missing_ok=True)
 

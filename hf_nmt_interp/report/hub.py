@@ -92,6 +92,7 @@ def push_folder(
         message: of the commit.
         dry_run: only tell what would go.
     """
+    _check_name(repo_id)
     files = files_of(folder)
     sizes = {path.name: path.stat().st_size for path in files}
     if dry_run:
@@ -112,19 +113,28 @@ def make_repo(repo_id: str, *, private: bool = True, token: str | None = None) -
     """Make a repository for models if it is not there, as of `push_folder`; its full name."""
     from huggingface_hub import HfApi
 
+    _check_name(repo_id)
     return _tried(repo_id, lambda: HfApi(token=token).create_repo(repo_id, private=private, exist_ok=True).repo_id)
+
+
+def _check_name(repo_id: str) -> None:
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError as error:
+        raise InputError(f"repo_id: {repo_id!r} cannot be a name on the Hub: {error}") from error
 
 
 def _tried(repo_id: str, send: Callable[[], str]) -> str:
     """What `send` gives, tried again if it may go better; what can go wrong is told in one line."""
     from httpx2 import HTTPError
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    from huggingface_hub.errors import HfHubHTTPError
 
     for attempt in range(1, _TRIES + 1):
         try:
             return send()
-        except HFValidationError as error:
-            raise InputError(f"repo_id: {repo_id!r} cannot be a name on the Hub: {error}") from error
         except (HTTPError, OSError, RuntimeError, ValueError) as error:
             # a failed upload comes in a RuntimeError; a ValueError tells of answers such as that the store is full
             cause = error.__cause__ or error if isinstance(error, RuntimeError) else error

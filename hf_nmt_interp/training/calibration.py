@@ -80,6 +80,8 @@ class CalibrationTrainer(TranslationTrainer):
         more: as for `Seq2SeqTrainer`.
     """
 
+    uses_parts = True
+
     args: CalibrationConfig
 
     def __init__(self, model: Any, args: CalibrationConfig, **more: Any) -> None:

@@ -59,6 +59,8 @@ class ContributionCallback(TrainerCallback):
         study: more arguments of `contribution_study`: prefixes (reference and random by default), lengths, method.
     """
 
+    uses_parts = True  # of the model, as of `TranslationTrainer`
+
     def __init__(
         self,
         tokenizer: Any,

@@ -372,9 +372,20 @@ class Run:
             trainer.log_metrics("test", results)
         if trainer.is_world_process_zero():
             self.write((known or {}) | results)
-            self.write_card(trainer.args.output_dir, results, trainer.model, [export] if export else [])
+            self.write_card(trainer.args.output_dir, results, self._model(), [export] if export else [])
             self.push(trainer.args.output_dir)
         trainer.accelerator.end_training()
+
+    def _model(self) -> Any:
+        """The trained model; with FSDP, of which a process has only its part, as it was saved."""
+        from transformers import AutoModelForSeq2SeqLM
+
+        from hf_nmt_interp.models.loading import load_model
+
+        trainer = self.trainer
+        if not trainer.is_fsdp_enabled:
+            return trainer.model
+        return load_model(AutoModelForSeq2SeqLM, trainer.args.output_dir).to(trainer.args.device)
 
     def push(self, folder: str | Path) -> None:
         """Send a saved model with its card, if the arguments say so."""

@@ -28,7 +28,7 @@ def hub_name(model: str | None) -> str | None:
     if model is None or model.startswith("demo:"):
         return None
     if not Path(model).exists():
-        return model
+        return None if Path(model).is_absolute() else model  # a folder that is gone tells nothing
     if not (card := Path(model) / "README.md").is_file():
         return None
     from huggingface_hub import ModelCard

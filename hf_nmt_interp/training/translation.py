@@ -21,7 +21,8 @@ from hf_nmt_interp.training.batching import TokenBatches
 from hf_nmt_interp.training.checkpoints import ARGUMENTS, STATE, UNFINISHED, average_checkpoints, list_checkpoints
 from hf_nmt_interp.training.launch import without_gpu_but_distributed
 from hf_nmt_interp.training.losses import label_smoothed_cross_entropy, linear_cross_entropy
-from hf_nmt_interp.training.sharing import write_card
+from hf_nmt_interp.training.sharding import make_shardable
+from hf_nmt_interp.training.sharing import hub_name, write_card
 
 logger = logging.getLogger(__name__)
 
@@ -108,15 +109,26 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
-        if self.uses_parts and self.is_fsdp_enabled:
+        if self.is_fsdp_enabled and (whole := self._what_needs_whole_weights()):
             raise InputError(
-                f"distributed_type: FSDP, but {type(self).__name__} computes with parts of the model, whose weights it"
-                " shards; launch it with DDP (trainer_scripts/configs/ddp.yaml)"
+                f"distributed_type: FSDP, but {whole[0]} needs whole weights in each process; launch it with DDP "
+                "(trainer_scripts/configs/ddp.yaml)"
             )
         self.train_collator = self.data_collator
         self.data_collator = getattr(self.data_collator, "clean", self.data_collator)
         self.model_accepts_loss_kwargs = True  # compute_loss divides by the number of target tokens of the whole step
         self.label_smoother = None  # ours is in compute_loss; this one would also smooth the loss of evaluations
+
+    def _what_needs_whole_weights(self) -> list[str]:
+        users = [self, *self.callback_handler.callbacks]
+        found = [type(user).__name__ for user in users if getattr(user, "uses_parts", False)]
+        return found + ["average_last"] * bool(self.args.average_last)
+
+    def _prepare_for_training(self, *args, **kwargs) -> Any:
+        """As always, but a translator is made ready for FSDP 2."""
+        if self.accelerator.is_fsdp2:
+            make_shardable(self.model, self.accelerator.state.fsdp_plugin)
+        return super()._prepare_for_training(*args, **kwargs)
 
     def get_train_dataloader(self) -> DataLoader:
         """Token batches; every process deals its own share, so nothing is left for accelerate to split."""
@@ -189,7 +201,15 @@ class TranslationTrainer(Seq2SeqTrainer):
     def create_model_card(self, **about: Any) -> None:  # type: ignore[override]
         """`README.md` in the output folder, from what the trainer knows; `about` as of `report.cards.model_card`."""
         if self.is_world_process_zero():
-            write_card(self.args, str(self.args.output_dir), **{"name": self.repo_name} | about)
+            write_card(self.args, str(self.args.output_dir), **self._known() | about)
+
+    def _known(self) -> dict[str, Any]:
+        """For the card: name, base model, scores of the last evaluation."""
+        known: dict[str, Any] = {"name": self.repo_name, "base_model": hub_name(self.model.name_or_path or None)}
+        for row in reversed(self.state.log_history):
+            if scores := {f"test_{name}": row[f"eval_{name}"] for name in ("bleu", "chrf") if f"eval_{name}" in row}:
+                return known | {"results": scores, "test_name": "validation"}
+        return known
 
     def push_to_hub(
         self, commit_message: str | None = "End of training", blocking=True, token=None, revision=None, **kwargs
@@ -243,7 +263,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         is_due = self.is_world_process_zero() and self.args.hub_strategy != HubStrategy.END
         if not is_due or self._is_writing:  # it comes again when the checkpoint is whole
             return
-        write_card(self.args, checkpoint_folder, name=self.repo_name)
+        write_card(self.args, checkpoint_folder, **self._known())
         try:
             self.push_saved(checkpoint_folder, f"Training in progress, step {self.state.global_step}")
         except InputError as error:
@@ -266,6 +286,9 @@ class TranslationTrainer(Seq2SeqTrainer):
         """Model, tokenizer and arguments; the arguments as JSON without tokens, where transformers writes a pickle."""
         folder = Path(output_dir or str(self.args.output_dir))
         folder.mkdir(parents=True, exist_ok=True)
+        if state_dict is not None:  # gathered, with a copy of a tied weight for each module that has it
+            tied = self.model.all_tied_weights_keys
+            state_dict = {name: weight for name, weight in state_dict.items() if name not in tied}
         self.accelerator.unwrap_model(self.model, keep_torch_compile=False).save_pretrained(
             folder, state_dict=state_dict
         )

@@ -47,7 +47,11 @@ def work(run, model_folder, files, tmp_path):
 
 
 def rows_of(folder: Path) -> list[dict]:
-    return [row for path in sorted((folder / "shards").iterdir()) for row in read_rows(path)]
+    return [row for path in shards_of(folder) for row in read_rows(path)]
+
+
+def shards_of(folder: Path) -> list[Path]:
+    return sorted((folder / "shards").glob("[0-9]*"))
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
@@ -70,7 +74,7 @@ def test_attribute_rows_are_those_of_the_function(work, run, tiny, tmp_path) -> 
         assert row["target_tokens"] == other["target_tokens"]
         assert [pytest.approx(line, abs=2e-6) for line in other["source"]] == row["source"]
     assert run("merge", tmp_path / "run").out.splitlines() == [
-        line for path in sorted((tmp_path / "run/shards").iterdir()) for line in path.read_text("utf-8").splitlines()
+        line for path in shards_of(tmp_path / "run") for line in path.read_text("utf-8").splitlines()
     ]
 
 
@@ -132,6 +136,22 @@ def test_parquet_and_json_shards_load_with_datasets(work, run, tmp_path, verb, m
         assert message in run("merge", tmp_path / "json", "--output", tmp_path / "x.parquet").err
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_shards_load_with_datasets_where_the_first_lines_were_refused(work, tmp_path, verb) -> None:
+    import datasets
+
+    source, found = tmp_path / "bad.en", []
+    source.write_bytes(b"nul \0\n" * 3 + b"A dog.\nTwo cats.\n")
+    for format in ("jsonl", "parquet"):
+        assert work(verb, "--shard-size", 2, "--shard-format", format, files=[source], folder=format).code == 0
+        place = {"path": str(tmp_path / format / "shards"), "cache_dir": str(tmp_path / "cache")}
+        loaded = datasets.load_dataset(**place, split="train")
+        found.append(loaded.features)
+        assert loaded["line"] == [1, 2, 3, 4, 5]
+        assert [row["line"] for row in loaded if any(row[name] for name in row if name != "line")] == [4, 5]
+    assert found[0] == found[1]  # the columns and their types
+
+
 BAD = [b"A dog.", b"", b"gr\xfc\xdfe", b"nul \0", b"shells " * 70, b"no\xc2\xa0break", b"last"]
 
 
@@ -163,7 +183,7 @@ def test_strict_stops_and_what_is_done_stays(work, tmp_path) -> None:
     source.write_bytes(b"\n".join(BAD[:1] * 3 + BAD))
     code, _, err = work("attribute", "--shard-size", 3, "--strict", files=[source])
     assert (code, err) == (2, "hf-nmt-interp attribute: error: line 5: the source has no words (--strict)\n")
-    assert [path.name for path in (tmp_path / "run/shards").iterdir()] == ["000000.jsonl"]
+    assert [path.name for path in shards_of(tmp_path / "run")] == ["000000.jsonl"]
 
 
 @pytest.mark.parametrize("verb", ["align", "attribute"])
@@ -207,7 +227,8 @@ def test_a_run_that_fails_goes_on_to_the_same_bytes(work, run, tmp_path, monkeyp
         work("attribute", "--shard-format", format)
     assert "is not complete: run the same command again" in run("merge", tmp_path / "run").err
     (tmp_path / "run/bad").mkdir(exist_ok=True)
-    left = [f"shards/.000001.{format}", "bad/.000001.jsonl", ".run.json", ".total.json"]  # as kill -9 leaves them
+    left = [f"shards/.000001.{format}", "bad/.000001.jsonl", "shards/.README.md"]  # as kill -9 leaves them
+    left += [".run.json", ".total.json"]
     for name in left:
         (tmp_path / f"run/{name}.77.part").write_bytes(b"{")
     err = work("attribute", "--shard-format", format).err
@@ -336,6 +357,16 @@ def test_another_run_is_refused(work, files, tmp_path) -> None:
     assert "is there and not of a run" in work("attribute", folder="other").err
 
 
+def test_other_counts_are_another_run(work, tmp_path) -> None:
+    counted = [tmp_path / f"counted.{side}" for side in ("en", "de")]
+    for path in counted:
+        path.write_text("A dog.\n")
+    heads = "heads", "--relevance-sentences", 0, "--corpus", *counted
+    assert work(*heads, folder="heads").code == 0
+    counted[0].write_text("Two cats.\n")
+    assert "was begun with bytes" in work(*heads, folder="heads").err
+
+
 def test_merge_refuses(work, run, tmp_path) -> None:
     assert "is not a folder that --shards wrote" in run("merge", tmp_path / "none").err
     assert work("align").code == 0
@@ -443,3 +474,12 @@ def test_a_file_is_complete_or_not_there(tmp_path) -> None:
         pass
     with pytest.raises(InputError, match="is there and not of a run"):
         ShardFolder(tmp_path / "file").begin({})
+
+
+def test_processes_of_the_same_number_on_two_machines_may_write_the_same_file(tmp_path) -> None:
+    path = tmp_path / "total.json"
+    with written(path, JsonLines) as one, written(path, JsonLines) as other:
+        for writer in (one, other):
+            writer.write([{"lines": 3}])
+    assert path.read_text() == '{"lines": 3}\n'
+    assert list(tmp_path.iterdir()) == [path]

@@ -4,10 +4,15 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
+import venv
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 import torch
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from hf_nmt_interp.models.conv import ConvSeq2SeqConfig, ConvSeq2SeqForConditionalGeneration
 from hf_nmt_interp.models.gated import GatedMarianMTModel
@@ -18,7 +23,7 @@ from tests.tiny_tokenizers import make_marian_tokenizer
 
 SENTENCE = "Two children are looking for shells."
 PROGRAM = """
-import json, sys
+import importlib.util, json
 {first}
 {second}
 import torch
@@ -27,15 +32,17 @@ for kind in {kinds}:
     folder = f"{folder}/{{kind}}"
     config = AutoConfig.from_pretrained(folder{remote})
     model = AutoModelForSeq2SeqLM.from_pretrained(folder{remote}).eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    inputs = tokenizer({sentence!r}, return_tensors="pt")
+    inputs = {{"input_ids": torch.tensor({ids}), "attention_mask": torch.ones_like(torch.tensor({ids}))}}
+    if {tokenizer}:
+        assert AutoTokenizer.from_pretrained(folder)({sentence!r})["input_ids"] == {ids}[0]
     with torch.no_grad():
         logits = model(**inputs, labels=inputs["input_ids"]).logits
         written = model.generate(**inputs, num_beams=3, max_length=9)
     found[kind] = [config.model_type, type(model).__module__, logits.flatten().tolist(), written.tolist()]
-found["installed"] = sys.modules.get("hf_nmt_interp") is not None
+found["installed"] = [name for name in {looked_for} if importlib.util.find_spec(name)]
 json.dump(found, open({out!r}, "w"))
 """
+LOOKED_FOR = ["hf_nmt_interp", "accelerate", "datasets", "sentencepiece", "transformers", "torch"]
 AUTO = "from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer"
 
 
@@ -68,14 +75,36 @@ def saved(tmp_path_factory):
         with torch.no_grad():
             logits = model(**inputs, labels=inputs["input_ids"]).logits
         expected[kind] = logits.flatten().tolist(), model.generate(**inputs, num_beams=3, max_length=9).tolist()
-    return root, expected
+    return root, expected, inputs["input_ids"].tolist()
+
+
+@pytest.fixture(scope="module")
+def plain_python(tmp_path_factory):
+    """Python of a second virtual environment that has transformers, torch and what they need, linked to ours."""
+    place = tmp_path_factory.mktemp("plain")
+    venv.create(place, symlinks=True, with_pip=False)
+    folder = Path(sysconfig.get_path("purelib", "venv", {"base": str(place)}))
+    left, done = ["transformers", "torch"], set()
+    while left:
+        name = canonicalize_name(left.pop())
+        if name in done:
+            continue
+        done.add(name)
+        found = distribution(name)
+        for top in {file.parts[0] for file in found.files if file.parts[0] not in ("..", "__pycache__")}:
+            if not (folder / top).exists():
+                (folder / top).symlink_to(found.locate_file(top))
+        needed = map(Requirement, found.requires or [])
+        left += [one.name for one in needed if one.marker is None or one.marker.evaluate({"extra": ""})]
+    return str(place / "bin" / "python")
 
 
 def load(saved, tmp_path, python: str, first: str, second: str, remote: str, path: Path | None) -> dict:
-    root, expected = saved
-    out = tmp_path / "found.json"
+    root, expected, ids = saved
+    out, tokenizer = tmp_path / "found.json", path is not None  # Marian's tokenizer needs sentencepiece
     program = PROGRAM.format(
-        first=first, second=second, kinds=list(expected), folder=root, remote=remote, sentence=SENTENCE, out=str(out)
+        **{"first": first, "second": second, "kinds": list(expected), "folder": root, "remote": remote},
+        **{"sentence": SENTENCE, "ids": ids, "tokenizer": tokenizer, "looked_for": LOOKED_FOR, "out": str(out)},
     )
     hidden = ("PYTHONPATH", "HF_HUB_OFFLINE")
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
@@ -97,9 +126,7 @@ def test_importing_the_package_is_enough_for_the_auto_classes(saved, tmp_path, o
     assert found["gated"][:2] == ["gated_marian", "hf_nmt_interp.models.gated.modeling_gated"]
 
 
-def test_without_the_package_the_code_beside_the_weights_is_enough(saved, tmp_path) -> None:
-    python = os.environ.get("HF_NMT_INTERP_PLAIN_PYTHON")
-    hide = "" if python else 'sys.modules["hf_nmt_interp"] = None'  # as if it were not installed
-    found = load(saved, tmp_path, python or sys.executable, hide, AUTO, ", trust_remote_code=True", None)
-    assert not found["installed"]
+def test_transformers_and_torch_alone_load_them_by_the_code_beside_the_weights(saved, plain_python, tmp_path) -> None:
+    found = load(saved, tmp_path, plain_python, "", AUTO, ", trust_remote_code=True", None)
+    assert found["installed"] == ["transformers", "torch"]
     assert all(found[kind][1].startswith("transformers_modules.") for kind in saved[1])

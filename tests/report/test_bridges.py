@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import hf_nmt_interp as hni
+from hf_nmt_interp.attribution import LRP, Saliency
 from hf_nmt_interp.errors import InputError
 from tests.tiny_models import tiny_model
 from tests.tiny_tokenizers import ENGLISH, GERMAN
@@ -46,37 +47,49 @@ def test_sets_have_a_row_for_each_result(results) -> None:
         hni.to_dataset([])
 
 
-@pytest.mark.parametrize("metric", ["aer", "sentence_bleu", "agreement"])
-def test_metric_folders_load_with_evaluate(metric) -> None:
+METRICS = sorted(path.parent for path in (ROOT / "hf_nmt_interp" / "metrics").glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("folder", METRICS, ids=lambda folder: folder.name)
+def test_metric_folders_load_with_evaluate(folder) -> None:
     import evaluate
 
-    loaded = evaluate.load(str(ROOT / "hf_nmt_interp" / "metrics" / metric))
+    loaded = evaluate.load(str(folder))  # what it computes is tested in tests/metrics
     assert loaded.description
 
 
 INSEQ = """
 import sys, inseq
 import hf_nmt_interp as hni
-result = hni.AttributionResult.load(sys.argv[1])
+from inseq.data.aggregator import PairAggregator
+result, other = map(hni.AttributionResult.load, sys.argv[2:])
 out = hni.to_inseq([result, result.to_words()])
 first = out.sequence_attributions[0]
 assert [t.token for t in first.source] == result.source_tokens
 assert [t.token for t in first.target][1:] == result.target_tokens
 assert tuple(first.source_attributions.shape) == result.source.T.shape
 assert out.show(display=False, return_html=True)
-out.save(sys.argv[2], overwrite=True)
-again = inseq.FeatureAttributionOutput.load(sys.argv[2])
+second = hni.to_inseq(other).sequence_attributions[0]
+compared = first.aggregate(PairAggregator, paired_attr=second)
+assert (compared.source_attributions == second.source_attributions - first.source_attributions).all()
+assert compared.show(display=False, return_html=True)
+assert first.aggregate("subwords").source_attributions.shape[0] <= len(result.source_tokens)
+out.save(sys.argv[1], overwrite=True)
+again = inseq.FeatureAttributionOutput.load(sys.argv[1])
 assert (again.sequence_attributions[0].source_attributions == first.source_attributions).all()
 print("ok")
 """
 
 
-def test_inseq_shows_saves_and_loads_them(results, tmp_path) -> None:
+def test_inseq_shows_compares_saves_and_loads_them(results, translator_of, tmp_path) -> None:
     python = os.environ.get("HF_NMT_INTERP_INSEQ_PYTHON")
     if not python:
         pytest.skip("HF_NMT_INTERP_INSEQ_PYTHON names no Python with Inseq")
-    results[0].save(tmp_path / "result.safetensors")
-    command = [python, "-c", INSEQ, str(tmp_path / "result.safetensors"), str(tmp_path / "inseq.json")]
+    other = hni.attribute(*translator_of("marian"), ENGLISH[0], GERMAN[0], method="saliency")
+    saved = [str(tmp_path / f"{result.method}.safetensors") for result in (results[0], other)]
+    for path, result in zip(saved, (results[0], other), strict=True):
+        result.save(path)
+    command = [python, "-c", INSEQ, str(tmp_path / "inseq.json"), *saved]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert (done.returncode, done.stdout.strip().endswith("ok")) == (0, True), done.stderr
 
@@ -90,19 +103,22 @@ def test_without_inseq_the_extra_is_named(results, monkeypatch) -> None:
         hni.to_inseq(results)
 
 
-@pytest.mark.parametrize("kind", ["gated", "pruned"])
+@pytest.mark.parametrize("kind", ["gated", "pruned", "without a layer"])
 def test_lora_trains_gated_and_pruned_models(tmp_path, kind) -> None:
     peft = pytest.importorskip("peft", reason="the extra peft is not installed")
     import torch
 
     tiny_model("marian").save_pretrained(tmp_path)
     model = hni.GatedMarianMTModel.from_pretrained(tmp_path)
-    if kind == "pruned":
-        model.set_kept_heads({"encoder": [[1], [0]]})
+    modules: list[str] | str = ["q_proj", "v_proj"]
+    if kind != "gated":
+        model.set_kept_heads({"encoder": [[1], [0] if kind == "pruned" else []]})
         model = model.prune()
+    if kind == "without a layer":  # it has nothing to adapt
+        modules = r".*(encoder\.layers\.0|decoder)\..*(q_proj|v_proj)"
     batch = {"input_ids": torch.tensor([[7, 8, 9, 2]]), "labels": torch.tensor([[11, 12, 2]])}
     before = model.eval()(**batch).logits
-    config = peft.LoraConfig(task_type="SEQ_2_SEQ_LM", r=2, target_modules=["q_proj", "v_proj"])
+    config = peft.LoraConfig(task_type="SEQ_2_SEQ_LM", r=2, target_modules=modules)
     adapted = peft.get_peft_model(model, config)
     assert torch.allclose(adapted.eval()(**batch).logits, before)  # a new adapter changes nothing
     optimizer = torch.optim.SGD([p for p in adapted.parameters() if p.requires_grad], lr=0.5)
@@ -112,7 +128,11 @@ def test_lora_trains_gated_and_pruned_models(tmp_path, kind) -> None:
         optimizer.step()
     after = adapted.eval()(**batch).logits
     assert not torch.allclose(after, before)
+    Saliency(adapted.get_base_model())(**batch)
+    with pytest.raises(InputError, match=r"LRP has no rule for .*merge adapters into the weights"):
+        LRP(adapted.get_base_model())(**batch)
     merged = adapted.merge_and_unload()
+    LRP(merged)(**batch)
     assert torch.allclose(merged(**batch).logits, after, atol=1e-5)
     merged.save_pretrained(tmp_path / "merged")
     again = hni.GatedMarianMTModel.from_pretrained(tmp_path / "merged")

@@ -76,6 +76,23 @@ def test_usage_snippet_runs_and_curve_is_that_of_the_model(tmp_path, capsys, mon
     assert "AttributionResult('The cat is sleeping" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("family", ["lstm", "conv"])
+def test_usage_snippets_of_other_kinds_run(tmp_path, capsys, monkeypatch, family):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    tokenizer = make_marian_tokenizer(tmp_path / "here")
+    pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
+    special = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": eos}
+    model = tiny_model(family, vocab_size=len(tokenizer), **special)
+    model.generation_config.max_length = 8
+    model.save_pretrained(tmp_path / "here")
+    curve = curve_of(model, tokenizer, [("A dog.", "Ein Hund.")], "one sentence")
+    text = model_card("here", {"curve": curve})
+    assert "There are no source shares: lrp has no rules" in text
+    exec(compile(text.split("## Use")[1].split("```python\n")[1].split("```")[0], "card", "exec"), {})
+    assert "AttributionResult('The cat is sleeping" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", ["demo-en-de", "demo-de-en", "demo-en-de-pruned"])
 def test_shipped_cards_are_what_their_data_give(name, tmp_path):
     entry = json.loads((CARDS / f"{name}.json").read_text(encoding="utf-8"))

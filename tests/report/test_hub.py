@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from huggingface_hub import ModelCard
 
 import hf_nmt_interp as hni
 from hf_nmt_interp.cli.main import main
@@ -106,12 +107,20 @@ def test_a_trainer_pushes_what_it_saves(hub, parts, tmp_path) -> None:
     trainer = TranslationTrainer(
         model=model, args=config, train_dataset=[{"input_ids": [3], "labels": [3]}], processing_class=tokenizer
     )
+    trainer.model.name_or_path = "me/base"
+    trainer.state.log_history = [{"eval_bleu": 1.0, "eval_chrf": 2.0}, {"eval_bleu": 12.3, "eval_chrf": 23.4}]
     trainer.push_to_hub(license="cc0-1.0")
     (commit,) = hub.repos["me/trained"]["commits"]
     assert hub.repos["me/trained"]["visibility"] == "private"
     assert set(commit) >= NEEDED | CODE
     assert b"license: cc0-1.0" in commit["README.md"]
     assert b"| `learning_rate` | `0.0003` |" in commit["README.md"]
+    card = ModelCard(commit["README.md"].decode()).data
+    assert card.base_model == "me/base"
+    assert [(score.dataset_name, score.metric_value) for score in card.eval_results] == [
+        ("validation", 12.3),
+        ("validation", 23.4),
+    ]
 
 
 def test_branches_are_refused(hub, parts, tmp_path) -> None:
@@ -207,5 +216,7 @@ def test_a_configuration_that_is_none_is_refused(folder, text) -> None:
 
 
 def test_names_that_the_hub_does_not_take(hub, folder) -> None:
-    with pytest.raises(InputError, match="repo_id: 'a//b' cannot be a name"):
-        hni.push_folder(folder, "a//b")
+    for dry_run in (True, False):
+        with pytest.raises(InputError, match="repo_id: 'a//b' cannot be a name"):
+            hni.push_folder(folder, "a//b", dry_run=dry_run)
+    assert hub.requests == []

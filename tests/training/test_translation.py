@@ -12,14 +12,14 @@ from transformers import TrainerCallback
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.training.batching import TokenBatches, pad_batch
-from hf_nmt_interp.training.callbacks import Stopwatch
+from hf_nmt_interp.training.callbacks import ContributionCallback, Stopwatch
 from hf_nmt_interp.training.checkpoints import average_checkpoints, list_checkpoints
 from hf_nmt_interp.training.data import Restartable
 from hf_nmt_interp.training.losses import label_smoothed_cross_entropy
 from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer, noam_rate
 from tests.reference.losses import noam
 from tests.tiny_models import FIRST_WORD, VOCABULARY, tiny_model
-from tests.training import test_l0, test_mrt
+from tests.training import test_calibration, test_l0, test_mrt
 
 PAD = VOCABULARY - 1
 BART_LIKE = dict.fromkeys(("dropout", "attention_dropout", "encoder_layerdrop", "decoder_layerdrop"), 0.0)
@@ -275,32 +275,9 @@ class Started(TrainerCallback):
         self.seconds = self.stopwatch.seconds
 
 
-def test_weights_sharded_by_fsdp_give_the_same_loss_and_gradients(tmp_path):
-    from torch.distributed.fsdp import fully_shard
-
-    trainer = make_trainer(tmp_path)
-    model, batch = trainer.model.train(), pad_batch(EXAMPLES[:3], PAD)
-    expected = trainer.compute_loss(model, dict(batch))
-    expected.backward()
-    gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.requires_grad}
-    model.zero_grad()
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-    try:
-        mesh = torch.distributed.init_device_mesh("cpu", (1,))
-        for part in (*model.model.encoder.layers, *model.model.decoder.layers, model):
-            fully_shard(part, mesh=mesh)
-        trainer.is_fsdp_enabled = True  # accelerate takes it on GPUs only
-        loss = trainer.compute_loss(model, dict(batch))
-        loss.backward()
-        assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
-        found = {name: p.grad.full_tensor() for name, p in model.named_parameters() if p.requires_grad}
-        torch.testing.assert_close(found, gradients)
-    finally:
-        torch.distributed.destroy_process_group()
-
-
-@pytest.mark.parametrize("module", [test_l0, test_mrt])
-def test_trainers_that_use_parts_of_a_model_refuse_fsdp(tmp_path, monkeypatch, module):
+@pytest.fixture
+def sharding(monkeypatch):
+    """Trainers are told that accelerate shards their model."""
     create = TranslationTrainer.create_accelerator_and_postprocess
 
     def sharding(self):
@@ -308,5 +285,17 @@ def test_trainers_that_use_parts_of_a_model_refuse_fsdp(tmp_path, monkeypatch, m
         self.is_fsdp_enabled = True
 
     monkeypatch.setattr(TranslationTrainer, "create_accelerator_and_postprocess", sharding)
-    with pytest.raises(InputError, match=r"distributed_type: FSDP, but (L0|MRT)Trainer computes with parts"):
+
+
+@pytest.mark.parametrize("module", [test_l0, test_mrt, test_calibration])
+def test_trainers_that_use_parts_of_a_model_refuse_fsdp(tmp_path, sharding, module):
+    with pytest.raises(InputError, match=r"FSDP, but (L0|MRT|Calibration)Trainer needs whole weights in each process"):
         module.make_trainer(tmp_path)
+
+
+def test_what_needs_whole_weights_refuses_fsdp(tmp_path, sharding):
+    make_trainer(tmp_path)
+    with pytest.raises(InputError, match="FSDP, but average_last needs whole weights"):
+        make_trainer(tmp_path, average_last=2, save_strategy="steps")
+    with pytest.raises(InputError, match="FSDP, but ContributionCallback needs whole weights"):
+        make_trainer(tmp_path, callbacks=[ContributionCallback(None, [], [])])
