@@ -28,7 +28,15 @@ from typing import TYPE_CHECKING, Any
 
 from hf_nmt_interp.cli.arguments import add_decoding, add_model, generate_options
 from hf_nmt_interp.cli.corpus import Job, Refusals, add_corpus, refuse, run_corpus, try_rows
-from hf_nmt_interp.cli.streaming import BadLines, Line, MissingLine, append_to, complete_lines, read_windows
+from hf_nmt_interp.cli.streaming import (
+    BadLines,
+    Line,
+    MissingLine,
+    append_to,
+    check_distinct,
+    complete_lines,
+    read_windows,
+)
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.settings import parse_methods, parse_settings
 
@@ -101,9 +109,10 @@ def run(args: argparse.Namespace) -> None:
     if args.resume and not args.output:
         raise InputError("--resume: needs --output")
     outputs = [path for path in (args.output, args.translations) if path]
+    paths = [path for path in (args.source, args.target) if path]
+    check_distinct(paths, outputs)
     size = 8 * args.batch_size
     done = complete_lines(outputs, size, args.source) if args.resume else 0
-    paths = [path for path in (args.source, args.target) if path]
     windows = read_windows(paths, size, done)
     first = next(windows, [])  # a file that is not there is noticed before the model loads
     aligner, missing = _Aligner(args), None
