@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 from numbers import Integral, Real
 from typing import Any, get_args, get_origin
 
@@ -43,8 +44,12 @@ def parse_method(text: str, argument: str = "--method") -> Method:
 
 
 def parse_methods(text: str, argument: str = "--method") -> list[Method]:
-    """`parse_method` of each part of `NAME+NAME:SETTING=VALUE+...`."""
-    return [parse_method(part, argument) for part in text.split("+")]
+    """`parse_method` of each part of `NAME+NAME:SETTING=VALUE+...`.
+
+    >>> parse_methods("attention+smoothgrad:sigma=1e+0")
+    [('attention', {}), ('smoothgrad', {'sigma': 1.0})]
+    """
+    return [parse_method(part, argument) for part in re.split(r"\+(?!\d)", text)]
 
 
 def parse_settings(method: str, given: list[str], argument: str = "--set") -> dict[str, Any]:

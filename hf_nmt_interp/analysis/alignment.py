@@ -260,7 +260,7 @@ def align_words(
     source_sides = [e.token_words for e in encoded]
     results = [explain(explainer, pairs, source_sides, target_sides, batch_size) for explainer in explainers]
 
-    found = [_unaligned(source, target or "") for source, target in texts]
+    found = [_unaligned(s, t, text or "") for s, t, (_, text) in zip(sources, given, texts, strict=True)]
     for n, *sides, each in zip(full, source_sides, target_sides, zip(*results, strict=True), strict=True):
         scores = combined_scores([word_scores(result.source, *sides) for result in each])
         words = sides[0].words, sides[1].words
@@ -272,9 +272,9 @@ def _text(text: Text) -> str:
     return text if isinstance(text, str) else join_words(text)[0]
 
 
-def _unaligned(source: str, target: str) -> WordAlignment:
-    words = source.split(), target.split()
-    return WordAlignment(*words, target, np.full((len(words[1]), len(words[0])), -np.inf), set())
+def _unaligned(source: Text, target: Text | None, target_text: str) -> WordAlignment:
+    words, others = (text.split() if isinstance(text, str) else list(text or ()) for text in (source, target))
+    return WordAlignment(words, others, target_text, np.full((len(others), len(words)), -np.inf), set())
 
 
 def align(

@@ -6,7 +6,7 @@ the result has the same tags, each once, nested as before.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate, zip_longest
 from typing import Any, NamedTuple
@@ -18,10 +18,10 @@ from hf_nmt_interp.text.tokens import as_sentences
 
 _ATTRIBUTES = r"""(?:\s(?:"[^"]*"|'[^']*'|[^<>"'])*)?"""
 _ITEM = re.compile(
-    rf"""<(?P<close>/)?(?P<name>[A-Za-z][\w:.-]*){_ATTRIBUTES}/?>  # a tag
+    rf"""<(?P<close>/)?(?:(?P<name>[A-Za-z][\w:.-]*){_ATTRIBUTES}|(?P<number>\d+))/?>  # a tag: <b>, <a href="#">, <0>
       | <!--.*?-->
       | \{{\{{[^{{}}]*\}}\}} | \$?\{{[\w.:-]*\}}  # {{{{name}}}}, ${{name}}, {{0}}
-      | %(?:\(\w+\)|\d+\$)?[sd]  # %s, %1$s, %(name)s
+      | (?!(?<=\d)%[sd]\w)%(?:\(\w+\)|\d+\$)?[sd]  # %s, %1$s, %(name)s, but not in 50%discount
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -56,14 +56,14 @@ def parse(text: str) -> tuple[Node, str]:
     open_nodes, plain, at = [Node("", 0, "root")], "", 0
     for match in _ITEM.finditer(text):
         plain += text[at : match.start()]
-        at, item, name = match.end(), match[0], match["name"]
+        at, item, name = match.end(), match[0], match["name"] or match["number"]
         size = len("".join(plain.replace(_POINT, "").split()))
         if match["close"]:
             node = open_nodes.pop()
             if not open_nodes or _name(node.open) != name:
                 raise InputError(f"source: {item} at {match.start()} closes no open tag; the tags must be nested")
             node.close, node.end = item, size
-        elif name is None or item.endswith("/>") or name.lower() in _VOID:
+        elif name is None or item.endswith("/>") or (name.lower() in _VOID and f"</{name}" not in text):
             spaces = not plain or plain[-1].isspace(), at == len(text) or text[at].isspace()
             open_nodes[-1].children.append(Node(item, size, end=size, spaces=spaces))
             plain += _POINT
@@ -105,7 +105,7 @@ def _tidy(text: str) -> str:
 
 def _name(tag: str) -> str:
     match = _ITEM.match(tag)
-    return match["name"] if match else ""
+    return match["name"] or match["number"] if match else ""
 
 
 def transfer_markup(
@@ -143,7 +143,7 @@ def transfer_markup(
         return transfer_markup([source], model, tokenizer, translation, links, method, **settings)[0]
     if wrong := [text for text in as_sentences("source", source) if not isinstance(text, str)]:
         raise InputError(f"source: {wrong[0]!r} is no text")
-    trees = [parse(_BREAK.sub(r"\g<0> ", text)) for text in source]
+    trees = [parse(_BREAK.sub(r"\g<0> ", text) if links is None else text) for text in source]
     plain = [text for _, text in trees]
     if links is not None and translation is None:
         raise InputError("translation: needed if links are given")
@@ -178,7 +178,8 @@ def _transfer(root: Node, source_words: list[str], target_words: list[str], tran
         marks[gap].append(mark)
     spaced = [gap not in (0, n) and starts[gap] in breaks for gap in range(n + 1)]
     words = [*target_words, ""]
-    return "".join(_render(marks[gap], gap == 0, spaced[gap], words[gap]) + words[gap] for gap in range(n + 1))
+    parts = (_render(marks[gap], gap == 0, spaced[gap], words[gap]) + words[gap] for gap in range(n + 1))
+    return "".join(parts).strip()
 
 
 def _locate(words: list[str], root: Node) -> list[Span]:
@@ -256,33 +257,33 @@ class _Placing:
         return {k for k, (start, end) in enumerate(self.words) if max(start, node.start) < min(end, node.end)}
 
     def _spans(self, parent: Node, span: Span) -> dict[int, Span]:
-        """Spans of the child elements inside the parent's, the best first: a word linked to the element counts 2,
-        one that is linked elsewhere -1. Elements without linked words are left out.
+        """Spans of the child elements inside the parent's, the best of the element that has fewest choices first: a
+        word linked to the element counts 2, one that is linked elsewhere -1. Elements without one are left out.
         """
         waiting = {n: self._inside(child) for n, child in enumerate(parent.children) if not child.is_point}
         if whole := [n for n, words in waiting.items() if words and words == self._inside(parent)]:
             return {whole[0]: span}
         found: dict[int, Span] = {}
         while True:
-            options = [
-                (score, end - start, -start, -n)
+            options = {
+                n: free
                 for n, words in waiting.items()
-                if n not in found
-                for score, start, end in self._options(words, span)
-                if all(end <= a or b <= start for a, b in found.values())
-            ]
+                if n not in found and (free := list(self._options(words, span, found.values())))
+            }
             if not options:
                 return found
-            _, length, start, n = max(options)
-            found[-n] = (-start, length - start)
+            n = max(options, key=lambda n: (-len(options[n]), max(options[n])))
+            _, length, start = max(options[n])
+            found[n] = (-start, length - start)
 
-    def _options(self, words: set[int], span: Span) -> Iterator[tuple[int, int, int]]:
-        """Score, start and end of spans that begin and end with a word linked to the given ones."""
+    def _options(self, words: set[int], span: Span, taken: Iterable[Span]) -> Iterator[tuple[int, int, int]]:
+        """Score, length and -start of spans beside `taken` that begin and end with a word linked to the given ones."""
         weights = [2 if linked & words else -1 if linked else 0 for linked in self.linked]
         total, own = [0, *accumulate(weights)], [j for j in range(*span) if weights[j] == 2]
         for n, start in enumerate(own):
-            for last in own[n:]:
-                yield total[last + 1] - total[start], start, last + 1
+            for end in (last + 1 for last in own[n:]):
+                if all(end <= a or b <= start for a, b in taken):
+                    yield total[end] - total[start], end - start, -start
 
     def _gap(self, node: Node, parent: Node, span: Span, taken: list[Span]) -> int:
         """The gap for a point or an empty element: at the target of the nearest source word, outside of `taken`."""

@@ -24,6 +24,10 @@ _WRITTEN = {
     "output": False, "translations": False, "figure": False, "gates": False,
     "figures": True, "folder": True, "shards": True,
 }  # fmt: skip
+_READ = (
+    "input", "target_file", "source", "target", "gold", "hypothesis", "text", "train", "corpus", "trees", "heads",
+    "before", "dataset",
+)  # fmt: skip
 _DRAWN = ".svg", ".pdf", ".png"
 
 
@@ -67,7 +71,7 @@ def _is_device(place: Path) -> bool:
 
 def _others(args: argparse.Namespace, name: str) -> set[str]:
     """Files that other arguments name, to be read or written."""
-    values = [value for key, value in vars(args).items() if key not in (name, "sentences")]
+    values = [getattr(args, other, None) for other in (*_READ, *_WRITTEN) if other != name]
     texts = [text for value in values for text in (value if isinstance(value, list) else [value])]
     return {os.path.realpath(text) for text in texts if isinstance(text, str)}
 

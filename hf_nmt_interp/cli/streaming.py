@@ -61,7 +61,8 @@ class MissingLine(InputError):
 def complete_lines(paths: Sequence[str], window: int, source: str) -> int:
     """How many lines of whole windows all files have, ended by a line break; what goes beyond is cut off.
 
-    Windows that begin where they would have begun make a run that goes on the same as one that was not cut off.
+    Windows that begin where they would have begun make a run that goes on the same as one that was not cut off. If a
+    file is missing, all begin anew.
 
     Args:
         paths: files of the output.
@@ -69,13 +70,11 @@ def complete_lines(paths: Sequence[str], window: int, source: str) -> int:
         source: file of the input; an output with more lines is refused.
     """
     existing = [path for path in paths if os.path.exists(path)]
-    if len(existing) < len(paths):
-        return 0
-    count = min(_count(path) for path in paths)
+    count = min(map(_count, existing), default=0)
     if os.path.isfile(source) and count > (there := _count(source) + 1):  # its last line may have no line break
         raise InputError(f"--resume: the output has {count} lines, {source} at most {there}; is it another's?")
-    count = count // window * window
-    for path in paths:
+    count = count // window * window if existing == list(paths) else 0
+    for path in existing:
         with open(path, "rb+") as file:
             size = sum(len(line) for line in islice(file, count))
             if size < os.path.getsize(path):

@@ -90,6 +90,9 @@ def test_two_directions(align, tiny, files, model_folder) -> None:
     assert "least: 3.0 must be from 0 to 1" in align(*files, *both_ways, 3).err
     assert "--set: of several methods each" in align(*files, "--method", method, "--set", "layer=0").err
     assert "--method: 'oracle' is not one of" in align(*files, "--method", "attention+oracle").err
+    assert "--method: '' is not one of" in align(*files, "--method", "attention+").err
+    assert "--method: layer=x is not of type int" in align(*files, "--method", "saliency+attention:layer=x").err
+    assert "'lrp' has no setting 'sigma'" in align(*files, "--method", "attention+lrp:sigma=1").err
 
 
 def test_a_line_for_each_line_whatever_it_is(align, tiny, tmp_path) -> None:
@@ -121,6 +124,9 @@ def test_a_line_for_each_line_whatever_it_is(align, tiny, tmp_path) -> None:
         assert all(message.endswith("; wrote an empty line") for message in messages)
     words = ["no\xa0break", "here"], ["Ein", "Hund", "."]
     assert rows[6] == format_links(hni.align(*tiny, [words[0]], [words[1]], method="attention")[0])
+    target.write_bytes(b"\n" * len(lines))
+    rows = align(source, target, "--format", "json").out.split("\n")
+    assert [json.loads(rows[n])["source"] for n in (0, 6)] == [["A", "dog."], words[0]]
     code, out, err = align(source, "--translations", tmp_path / "hyp")
     assert (code, out.count("\n"), (tmp_path / "hyp").read_bytes().count(b"\n")) == (0, len(lines), len(lines))
     assert err.count("wrote an empty line") == 3
@@ -206,6 +212,16 @@ def test_resume_goes_on_after_complete_lines(align, files, tmp_path, kept, monke
     )
     assert (part.read_bytes(), hyp.read_bytes()) == (lines, texts)
     assert len(seen) == len(ENGLISH) - kept // 8 * 8  # windows begin where they began
+
+
+def test_resume_begins_anew_if_the_translations_are_gone(align, files, tmp_path) -> None:
+    out, hyp = tmp_path / "out", tmp_path / "hyp"
+    free = files[0], "--batch-size", 1, "--output", out, "--translations", hyp
+    align(*free)
+    lines, texts = out.read_bytes(), hyp.read_bytes()
+    hyp.unlink()
+    assert align(*free, "--resume").code == 0
+    assert (out.read_bytes(), hyp.read_bytes()) == (lines, texts)
 
 
 def test_resume_without_an_output_begins_it_and_refuses_a_longer_one(align, files, tmp_path) -> None:

@@ -186,7 +186,7 @@ def test_unwritable_places_are_refused_before_the_work(run, tmp_path, verb, flag
     assert message.format(tmp_path / path) in err
 
 
-def test_an_output_is_no_file_of_another_argument(run, model_folder, tmp_path):  # noqa: F811
+def test_an_output_is_no_file_of_another_argument(run, model_folder, tmp_path, monkeypatch):  # noqa: F811
     texts = {name: f"A {name} dog.\n" * 9 for name in ("a", "b")}
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
@@ -205,7 +205,10 @@ def test_an_output_is_no_file_of_another_argument(run, model_folder, tmp_path): 
         assert (code, f"--output: {path} is also the file of another argument; give each its own" in err) == (2, True)
     assert {name: (tmp_path / name).read_text() for name in texts} == texts
     assert not new.exists()
-    assert run("align", "--model", model_folder, "--method", "attention", a, "--output", "/dev/null").code == 0
+    plain = "align", "--model", model_folder, "--method", "attention", a
+    assert run(*plain, "--output", "/dev/null", "--translations", "/dev/null").code == 0
+    monkeypatch.chdir(tmp_path)
+    assert run(*plain, "--output", "attention").code == 0  # the method's name is no file
 
 
 def test_a_name_that_is_too_long(run, tmp_path):  # noqa: F811
@@ -261,7 +264,7 @@ def test_no_file_is_named_by_data(run, model_folder, tmp_path):  # noqa: F811
     assert run("contributions", *files, *study).code == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data.jsonl", "home", "in"]
     assert {path.name.partition(".")[0] for path in home.rglob("*") if path.is_file()} == {
-        "run", "total", "000000", "attribute", "contributions", "heads", "align", "page", "study",
+        "run", "total", "README", "000000", "attribute", "contributions", "heads", "align", "page", "study",
     }  # fmt: skip
 
 
