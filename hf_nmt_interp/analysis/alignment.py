@@ -211,9 +211,14 @@ def make_aligner(model: Any, method: str, **settings: Any) -> AttributionMethod:
     return make_method(model, method, **own | settings)
 
 
-def make_aligners(model: Any, method: str, **settings: Any) -> list[AttributionMethod]:
+def default_method(model: Any) -> str:
+    """`attention` if the model's config stores the layer and head that align best (`best_attention`), else `smoothgrad`."""
+    return "attention" if getattr(model.config, "alignment", None) else "smoothgrad"
+
+
+def make_aligners(model: Any, method: str | None, **settings: Any) -> list[AttributionMethod]:
     """`make_aligner` of each method in `NAME+NAME:SETTING=VALUE+...`; only a single one has further settings."""
-    methods = parse_methods(method, "method")
+    methods = parse_methods(method or default_method(model), "method")
     if settings and len(methods) > 1:
         raise InputError(f"{min(settings)}: of several methods each has its own, e.g. {method}:{min(settings)}=...")
     return [make_aligner(model, name, **own | settings) for name, own in methods]
@@ -224,7 +229,7 @@ def align_words(
     tokenizer: Any,
     sources: Sequence[Text],
     targets: Sequence[Text] | None = None,
-    method: str = "saliency",
+    method: str | None = None,
     batch_size: int = 16,
     extraction: str = "argmax",
     threshold: float = 0.2,
@@ -278,7 +283,7 @@ def _unaligned(source: Text, target: Text | None, target_text: str) -> WordAlign
 
 
 def align(
-    model: Any, tokenizer: Any, sources: Any, targets: Any = None, method: str = "saliency", **settings: Any
+    model: Any, tokenizer: Any, sources: Any, targets: Any = None, method: str | None = None, **settings: Any
 ) -> Any:
     """Align the words of sentence pairs: given ones (force decoding), or with the model's own translations.
 
@@ -289,7 +294,8 @@ def align(
             of words, which are kept as they are (the segmentation of gold links).
         targets: its translation or a list of them, likewise; None lets the model translate.
         method: name of an attribution method; `lrp` explains the logit of the label here. Several joined by `+`, e.g.
-            `attention+saliency:aggregate=li2016`, align by the geometric mean of their p(i | t).
+            `attention+saliency:aggregate=li2016`, align by the geometric mean of their p(i | t). None is
+            `default_method(model)`.
         settings: `batch_size`; `extraction` and `threshold`, see `extract_links`; `punctuation`, see `encode_source`;
             `generate`, arguments of `generate()`; all others are settings of the method.
 

@@ -114,7 +114,7 @@ def transfer_markup(
     tokenizer: Any = None,
     translation: Any = None,
     links: Any = None,
-    method: str = "saliency",
+    method: str | None = None,
     **settings: Any,
 ) -> Any:
     """Translate a text with inline tags and placeholders, and carry them over.
@@ -129,7 +129,7 @@ def transfer_markup(
         translation: of the source without mark-up, or a list; None lets the model translate.
         links: (source word, target word) between the words, which stand between whitespace, of `strip_markup(source)`
             and of the translation; None lets the model align.
-        method: name of the attribution method that aligns.
+        method: that aligns, as for `align`.
         settings: of `align` and of the method.
 
     Returns:

@@ -160,7 +160,7 @@ def translate_ids(model: Any, sources: list[list[int]], batch_size: int, **gener
             ) from error
         except InputError:
             raise
-        except ValueError as error:  # what transformers says of arguments that it does not take
+        except (ValueError, ZeroDivisionError) as error:  # arguments that transformers does not take, e.g. no beams
             raise InputError(f"generate: {error}") from error
         for i, translation in zip(rows, translations, strict=True):
             found[i] = translation

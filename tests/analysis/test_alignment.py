@@ -122,10 +122,10 @@ class TestAlign:
         assert links[3] == hni.align(model, tokenizer, ENGLISH[1], GERMAN[1], method="attention")
         assert hni.align_words(model, tokenizer, [blank], method="attention")[0].target_words == []
 
-    def test_saliency_is_the_default_and_lrp_explains_the_label(self, model, tokenizer):
+    def test_smoothgrad_is_the_default_and_lrp_explains_the_label(self, model, tokenizer):
         pair = ENGLISH[:1], GERMAN[:1]
-        saliency = attribute(model, tokenizer, *pair, method="saliency", smoothgrad=2)[0]
-        assert hni.align(model, tokenizer, *pair, smoothgrad=2) == [extract_links(hni.soft_alignment(saliency))]
+        smooth = attribute(model, tokenizer, *pair, method="saliency", smoothgrad=30)[0]
+        assert hni.align(model, tokenizer, *pair) == [extract_links(hni.soft_alignment(smooth))]
         lrp = attribute(model, tokenizer, *pair, method="lrp", logit="label")[0]
         found = hni.align_words(model, tokenizer, *pair, method="lrp")[0]
         np.testing.assert_allclose(found.soft, hni.soft_alignment(lrp), atol=1e-6)
@@ -201,7 +201,8 @@ class TestBestAttention:
         AttentionChoice(0, 1, True, 0.0).store(model)
         model.save_pretrained(tmp_path)
         loaded = type(model).from_pretrained(tmp_path)
-        assert hni.align(loaded, tokenizer, sources, targets, "attention") == gold
+        assert hni.align(loaded, tokenizer, sources, targets) == gold
+        assert hni.align(loaded, tokenizer, sources, targets, "attention", layer=-1, head=None, shifted=False) != gold
         default = AttentionWeights(loaded)
         assert (default.cross.core, default.head, default.shifted) == (
             loaded.model.decoder.layers[0].encoder_attn,

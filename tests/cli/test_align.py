@@ -36,6 +36,12 @@ def tiny(model_folder):
     return load(str(model_folder))
 
 
+def test_the_default_method(run, model_folder, files) -> None:
+    start = "align", "--model", model_folder
+    assert run(*start, *files) == run(*start, "--method", "smoothgrad", *files)
+    assert "--set: a setting of which method? give --method" in run(*start, *files, "--set", "layer=0").err
+
+
 def pharaoh(links) -> str:
     return "".join(format_links(pairs) + "\n" for pairs in links)
 

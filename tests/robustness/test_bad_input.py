@@ -107,6 +107,8 @@ def test_a_translation_that_outgrows_the_model(translator):
         hni.attribute(model, tokenizer, "A", generate=[4])
     with pytest.raises(InputError, match=r"generate: .* not used by the model: \['beams'\]"):
         hni.attribute(model, tokenizer, "A", generate={"beams": 4})
+    with pytest.raises(InputError, match="generate: "):
+        hni.attribute(model, tokenizer, "A", generate={"num_beams": 0})
 
 
 def test_the_wrong_tokenizer(translator, tokenizer_of):

@@ -8,7 +8,8 @@ Memory does not grow with the files; a run that was cut off goes on with --resum
 over processes; merge joins the shards.
 
 Examples:
-  hf-nmt-interp align --method shifted_attention train.en train.de --output train.links
+  hf-nmt-interp align train.en train.de --output train.links
+  hf-nmt-interp align --method shifted_attention train.en train.de
   hf-nmt-interp align --method attention --set layer=0 --translations hypotheses.de train.en
   hf-nmt-interp align --method attention --format json train.en train.de
   hf-nmt-interp align --method attention --extraction mutual train.en train.de
@@ -47,9 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("alignment")
     group.add_argument(
         "--method",
-        default="saliency",
         metavar="NAME",
-        help="as for attribute, or several, e.g. attention+smoothgrad:sigma=0.2 (default: %(default)s)",
+        help="as for attribute, or several, e.g. attention+smoothgrad:sigma=0.2 (default: attention if the model's "
+        "config says which layer and head align best, else smoothgrad, which is slow)",
     )
     group.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the method; may be repeated"
@@ -157,10 +158,12 @@ class _Aligner:
         self.heuristic, self.joint, self.least = args.symmetrize or "grow-diag-final", args.joint, args.least or 0.0
         symmetrize(set(), set(), self.heuristic)  # a wrong name is refused before the work
         joint_links(np.zeros((0, 0)), np.zeros((0, 0)), least=self.least)
-        methods = parse_methods(args.method)
+        methods = parse_methods(args.method) if args.method else []
         if args.set and len(methods) > 1:
             raise InputError("--set: of several methods each has its own, e.g. attention+saliency:aggregate=li2016")
-        self.settings: dict[str, Any] = parse_settings(methods[0][0], args.set) | {
+        if args.set and not methods:
+            raise InputError("--set: a setting of which method? give --method")
+        self.settings: dict[str, Any] = (parse_settings(methods[0][0], args.set) if methods else {}) | {
             "method": args.method,
             "extraction": args.extraction,
             "threshold": args.threshold,

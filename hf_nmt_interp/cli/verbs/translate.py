@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_translating(parser, batch_size=32, formats=("text", *FORMATS))
     group = parser.add_argument_group("mark-up")
     group.add_argument("--markup", action="store_true", help="carry inline tags and placeholders over")
-    group.add_argument("--align", default="saliency", metavar="METHOD", help="that aligns (default: %(default)s)")
+    group.add_argument("--align", metavar="METHOD", help="that aligns (default: as of the verb align)")
 
 
 def run(args: argparse.Namespace) -> None:
