@@ -212,7 +212,7 @@ def make_aligner(model: Any, method: str, **settings: Any) -> AttributionMethod:
 
 
 def default_method(model: Any) -> str:
-    """`attention` if the model's config stores the layer and head that align best (`best_attention`), else `smoothgrad`."""
+    """`attention` if the model's config stores the layer and head that align best, else `smoothgrad`."""
     return "attention" if getattr(model.config, "alignment", None) else "smoothgrad"
 
 
