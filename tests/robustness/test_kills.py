@@ -4,12 +4,14 @@ import multiprocessing
 import os
 import random
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from tqdm import tqdm
 
 from hf_nmt_interp.cli.main import main
 from hf_nmt_interp.training.checkpoints import list_checkpoints
@@ -35,6 +37,7 @@ def begin(log, run, *arguments):
         os.dup2(out, 1)
         os.dup2(out, 2)
         sys.stdout = sys.stderr = os.fdopen(out, "w", buffering=1)  # a line is there when it is said
+        tqdm.set_lock(threading.RLock())  # the usual one is shared with forks: who is killed with it stops all others
         sys.exit(run(*arguments))
 
     process = multiprocessing.get_context("fork").Process(target=call)
