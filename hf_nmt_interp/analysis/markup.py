@@ -63,7 +63,7 @@ def parse(text: str) -> tuple[Node, str]:
             if not open_nodes or _name(node.open) != name:
                 raise InputError(f"source: {item} at {match.start()} closes no open tag; the tags must be nested")
             node.close, node.end = item, size
-        elif name is None or item.endswith("/>") or (name.lower() in _VOID and f"</{name}" not in text):
+        elif name is None or item.endswith("/>") or (name.lower() in _VOID and not re.search(rf"</{name}[\s>]", text)):
             spaces = not plain or plain[-1].isspace(), at == len(text) or text[at].isspace()
             open_nodes[-1].children.append(Node(item, size, end=size, spaces=spaces))
             plain += _POINT
@@ -141,7 +141,8 @@ def transfer_markup(
     if isinstance(source, str):
         translation, links = (None if value is None else [value] for value in (translation, links))
         return transfer_markup([source], model, tokenizer, translation, links, method, **settings)[0]
-    if wrong := [text for text in as_sentences("source", source) if not isinstance(text, str)]:
+    source = as_sentences("source", source)
+    if wrong := [text for text in source if not isinstance(text, str)]:
         raise InputError(f"source: {wrong[0]!r} is no text")
     trees = [parse(_BREAK.sub(r"\g<0> ", text) if links is None else text) for text in source]
     plain = [text for _, text in trees]

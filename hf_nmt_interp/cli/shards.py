@@ -112,6 +112,8 @@ def reading(shard: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:  # pyarrow's errors are of both kinds
+        if isinstance(error, OSError) and error.errno:  # of the disk: the shard itself may be whole
+            raise InputError(f"{shard}: {os.strerror(error.errno)}") from error
         reason = str(error).partition("\n")[0]
         raise InputError(f"{shard} is damaged ({reason}); delete it, and the same command makes it anew") from error
 
@@ -217,9 +219,11 @@ class ShardFolder:
             )
         return paths
 
-    def size(self, number: int) -> int:
-        """How many lines a shard has."""
-        return min(self.about["shard_size"], self.total["lines"] - number * self.about["shard_size"])
+    def check_size(self, number: int, lines: int) -> None:
+        """Raise if a shard has another number of lines than the run gave it."""
+        size = self.about["shard_size"]
+        if lines != (due := min(size, self.total["lines"] - number * size)):
+            raise ValueError(f"{lines} of {due} lines")
 
     def rows(self) -> Iterator[Row]:
         """All rows in order; raises if a shard is missing, damaged or not whole."""
@@ -229,8 +233,7 @@ class ShardFolder:
                 for row in read_rows(path):
                     yield row
                     count += 1
-                if count != self.size(number):
-                    raise ValueError(f"{count} of {self.size(number)} lines")
+                self.check_size(number, count)
 
     def refused(self) -> int:
         """How many lines were refused."""

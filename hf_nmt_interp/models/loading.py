@@ -56,11 +56,16 @@ def load_tokenizer(name: str, argument: str = "--model") -> Any:
         raise InputError(f"{argument}: {name!r} has no tokenizer that loads; save it beside the weights") from error
 
 
+def is_path(name: str) -> bool:
+    """Whether a name is that of a folder, there or not, as it cannot be one on the Hub."""
+    return name.count("/") > 1 or name.startswith((".", "/", "~"))
+
+
 def _find(name: str, argument: str) -> str:
     """The folder, checked to be one of a model; or the id on the Hub."""
     path = Path(find_model(name)).expanduser()
     if not os.path.exists(path):  # Path.exists raises for names that are too long for a file
-        if name.count("/") > 1 or name.startswith((".", "/", "~")):
+        if is_path(name):
             raise InputError(f"{argument}: there is no folder {name!r}")
         return name
     if not (path / "config.json").exists():

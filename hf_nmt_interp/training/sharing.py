@@ -5,6 +5,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from hf_nmt_interp.models.loading import is_path
+
 _SECRETS = ("hub_token", "push_to_hub_token")
 _LOCAL = ("output_dir", "logging_dir", "run_name", "hub_model_id", "local_rank", "resume_from_checkpoint", "report_to")
 
@@ -28,7 +30,7 @@ def hub_name(model: str | None) -> str | None:
     if model is None or model.startswith("demo:"):
         return None
     if not Path(model).exists():
-        return None if Path(model).is_absolute() else model  # a folder that is gone tells nothing
+        return None if is_path(model) else model  # a folder that is gone tells nothing
     if not (card := Path(model) / "README.md").is_file():
         return None
     from huggingface_hub import ModelCard

@@ -32,11 +32,12 @@ def train_marian_tokenizer(
 
     refused: list[InputError] = []
 
-    def readable() -> Iterator[str]:  # SentencePiece would make an error of its own of one in the text
+    def readable() -> Iterator[str]:  # SentencePiece makes a RuntimeError of any error
         try:
             yield from sentences
         except InputError as error:
             refused.append(error)
+            raise
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -61,9 +62,6 @@ def train_marian_tokenizer(
             raise InputError(
                 f"vocab_size: {vocab_size} does not fit the training text; SentencePiece, which gets 2 less: {reason}"
             ) from error
-    if refused:
-        model.unlink()
-        raise refused[0]
     copyfile(model, folder / "target.spm")
     spm = SentencePieceProcessor(model_file=str(model))
     pieces = ["</s>", "<unk>", *(spm.id_to_piece(i) for i in range(1, spm.get_piece_size())), "<pad>"]

@@ -123,6 +123,7 @@ def test_one_to_one_links_of_neighbours_are_followed_exactly(data):
             "Ist <b>in</b> <i>Boston</i>",
         ),
         ("<0>Go</0> <link>home</link>", "Heim gehen", {(0, 1), (1, 0)}, "<link>Heim</link> <0>gehen</0>"),
+        ("A <br> b <break>c</break>", "X Y Z", {(0, 0), (1, 1), (2, 2)}, "X <br> Y <break>Z</break>"),
         ("A.<br>B c.", "X. Y z.", {(0, 0), (1, 2)}, None),  # the words of strip_markup(source): "A.B", "c."
         ("", "", set(), ""),
         ("{0} {1}", "", set(), "{0} {1}"),
@@ -180,6 +181,11 @@ def test_wrong_input():
         hni.transfer_markup("a", translation="b", links={(1, 0)})
     with pytest.raises(hni.InputError, match="links: 1 given for 2 sources"):
         hni.transfer_markup(["a", "b"], translation=["a", "b"], links=[set()])
+
+
+def test_any_iterable_of_texts_is_taken():
+    links, sources = [{(0, 0), (1, 1)}], ["A <b>c</b>"]
+    assert hni.transfer_markup(iter(sources), translation=["x y"], links=links) == ["x <b>y</b>"]
 
 
 def test_text_that_only_looks_like_mark_up_is_text():

@@ -408,6 +408,15 @@ def test_merge_refuses_shards_that_are_not_whole(work, run, tmp_path, format) ->
     assert bytes_of(tmp_path / "run") == whole
 
 
+def test_merge_does_not_advise_to_delete_what_it_may_not_read(work, run, tmp_path) -> None:
+    assert work("align").code == 0
+    shard = tmp_path / "run/shards/000001.jsonl"
+    shard.unlink()
+    shard.mkdir()
+    expected = f"hf-nmt-interp merge: error: {shard}: Is a directory\n"
+    assert run("merge", tmp_path / "run", "--output", tmp_path / "out") == (2, "", expected)
+
+
 def test_merge_of_nothing(work, run, tmp_path) -> None:
     (tmp_path / "empty").touch()
     assert work("align", "--shard-format", "parquet", files=[tmp_path / "empty"]).code == 0

@@ -75,7 +75,8 @@ def test_what_a_script_pushes_has_its_card(start, tmp_path, monkeypatch, name): 
 
 
 def test_the_name_of_a_base_model_is_that_on_the_hub(tmp_path):
-    assert [hub_name(model) for model in (None, "demo:en-de", str(tmp_path), f"{tmp_path}/gone")] == [None] * 4
+    gone = f"{tmp_path}/gone", "runs/gone/checkpoint-500", "../gone"
+    assert [hub_name(model) for model in (None, "demo:en-de", str(tmp_path), *gone)] == [None] * 6
     assert hub_name("me/base") == "me/base"
     tiny_model("marian").save_pretrained(tmp_path)
     for about, name in (({}, None), ({"base_model": "a/b"}, "a/b"), ({"base_model": "a/b", "name": "me/c"}, "me/c")):

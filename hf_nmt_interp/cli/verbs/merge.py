@@ -79,7 +79,7 @@ def _rows(rows: Iterator[Row], args: argparse.Namespace, folder: ShardFolder) ->
 
 
 def _parquet(args: argparse.Namespace, folder: ShardFolder) -> None:
-    """One Parquet file of Parquet shards, a shard at a time."""
+    """One Parquet file of Parquet shards, some rows at a time."""
     from pathlib import Path
 
     from hf_nmt_interp.cli.shards import Parquet, written
@@ -88,23 +88,21 @@ def _parquet(args: argparse.Namespace, folder: ShardFolder) -> None:
         raise InputError("--format: parquet is no text; give --output FILE")
     if folder.about["shard_format"] != "parquet":
         raise InputError("--format: these shards are JSON lines; run with --shard-format parquet for Parquet")
-    tables = _tables(folder)
-    if (first := next(tables, None)) is None:
+    batches = _batches(folder)
+    if (first := next(batches, None)) is None:
         raise InputError(f"{args.finished}: no shards, as the input had no lines; there is nothing to join")
     with written(Path(args.output), Parquet, first.schema) as writer:
-        for table in chain([first], tables):
-            writer.file.write_table(table, row_group_size=256)  # type: ignore[attr-defined]
+        for batch in chain([first], batches):
+            writer.file.write_batch(batch)  # type: ignore[attr-defined]
 
 
-def _tables(folder: ShardFolder) -> Iterator[Any]:
-    from pyarrow.parquet import read_table
+def _batches(folder: ShardFolder) -> Iterator[Any]:
+    from pyarrow.parquet import ParquetFile
 
     for number, path in enumerate(folder.complete()):
-        with reading(path):
-            table = read_table(path)
-            if len(table) != folder.size(number):
-                raise ValueError(f"{len(table)} of {folder.size(number)} lines")
-        yield table
+        with reading(path), ParquetFile(path) as file:
+            folder.check_size(number, file.metadata.num_rows)
+            yield from file.iter_batches(batch_size=256)
 
 
 def _heads(rows: Iterator[Row], args: argparse.Namespace, model: str) -> None:

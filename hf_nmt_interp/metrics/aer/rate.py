@@ -29,10 +29,11 @@ def alignment_error_rate(
         if len(gold) != len(hypotheses):
             raise InputError(f"{name}: {len(gold)} sentence pairs, but hypotheses has {len(hypotheses)}")
     links, certain, right, found = 0, 0, 0, 0
-    for number, sides in enumerate(zip(hypotheses, sure, possible, strict=True)):
-        A, S, P = map(set, sides)
-        if wrong := [link for link in A | S | P if not (isinstance(link, tuple) and len(link) == 2)]:
+    for number, given in enumerate(zip(hypotheses, sure, possible, strict=True)):
+        sides = [*map(list, given)]
+        if wrong := [link for side in sides for link in side if not (isinstance(link, tuple) and len(link) == 2)]:
             raise InputError(f"links of pair {number}: {wrong[0]!r} is no (source word, target word)")
+        A, S, P = map(set, sides)
         links, certain = links + len(A), certain + len(S)
         right, found = right + len(A & (P | S)), found + len(A & S)
 
