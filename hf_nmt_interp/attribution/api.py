@@ -14,6 +14,7 @@ from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.generation import plain_generate, record_generation, translations_of
 from hf_nmt_interp.decoding.translation import Translation, collate
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.families import positions
 from hf_nmt_interp.settings import check_type, method_settings
 from hf_nmt_interp.text.tokens import TokenWords, as_sentences, encode_source, encode_target, words_of
 
@@ -57,7 +58,7 @@ def too_long(size: int, stack: Any) -> str:
 
     T5 and LSTMs have none: they get `LONGEST`, as memory grows with the square of the length.
     """
-    limit = getattr(stack.config, "max_position_embeddings", None)
+    limit = positions(stack)
     if size <= (limit or LONGEST):
         return ""
     return f"{size} tokens are more than the " + (

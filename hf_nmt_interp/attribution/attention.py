@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 from hf_nmt_interp.attribution.base import AttributionMethod, Batch, Scores, label_log_probs, run_model
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.models.families import Attention, WeightedSum
+from hf_nmt_interp.models.families import Attention, WeightedSum, positions
 
 
 def attention_weights(tape: Tape, attention: Attention | WeightedSum, mask: Tensor) -> Tensor:
@@ -99,7 +99,7 @@ class AttentionWeights(AttributionMethod):
         """Weights of the chosen layer and head."""
         inputs = batch.inputs()
         if self.shifted:
-            limit = getattr(self.model.get_decoder().config, "max_position_embeddings", None)
+            limit = positions(self.model.get_decoder())
             if limit is not None and batch.labels.shape[1] >= limit:
                 raise InputError(
                     f"labels: {batch.labels.shape[1]} tokens; shifted weights need one of {limit} positions more"

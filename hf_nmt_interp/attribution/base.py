@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from hf_nmt_interp.decoding.force import decoder_inputs
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.models.families import parts
+from hf_nmt_interp.models.families import parts, positions
 
 
 @dataclass
@@ -125,7 +125,7 @@ def check_ids(name: str, ids: Tensor, stack: Any) -> None:
     size = stack.get_input_embeddings().num_embeddings
     if (wrong := ids[(ids < 0) | (ids >= size)]).numel():
         raise InputError(f"{name}: {wrong[0]} is not among the model's {size} tokens; use the model's own tokenizer")
-    limit = getattr(stack.config, "max_position_embeddings", None)
+    limit = positions(stack)
     if limit is not None and ids.shape[-1] > limit:
         raise InputError(f"{name}: {ids.shape[-1]} tokens are more than the model's {limit} positions; cut them")
 

@@ -149,6 +149,11 @@ def parts(model: nn.Module) -> Parts:
     )
 
 
+def positions(stack: Any) -> int | None:
+    """How many tokens an encoder or decoder has positions for; None if it takes any number."""
+    return getattr(stack.config, "max_position_embeddings", None)
+
+
 def _bart_like(norm_first: bool) -> Callable[[Any], Parts]:
     def build(model) -> Parts:
         def attention(core: Any, kind: str) -> Attention:

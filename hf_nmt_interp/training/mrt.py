@@ -16,6 +16,7 @@ from hf_nmt_interp.decoding.force import decoder_inputs
 from hf_nmt_interp.decoding.sampling import Sample
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.metrics.risks import Risk, make_risk
+from hf_nmt_interp.models.families import positions
 from hf_nmt_interp.training.candidates import SEARCHES, Candidate, CandidateScorer, Sources, ids_of, pad_targets, until
 from hf_nmt_interp.training.risk import candidate_set, entropy, risk_weights
 from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
@@ -187,8 +188,8 @@ class MRTTrainer(TranslationTrainer):
     def _limit(self, references: Sequence[Sequence[int]]) -> int:
         """Most tokens of a candidate."""
         longest = int(self.args.max_length_ratio * max(map(len, references))) + 10
-        positions = getattr(self.model.get_decoder().config, "max_position_embeddings", None)
-        return min(limit for limit in (longest, self.args.generation_max_length, positions) if limit)
+        room = positions(self.model.get_decoder())
+        return min(limit for limit in (longest, self.args.generation_max_length, room) if limit)
 
     def _set(self, drawn: list[Sample], reference: tuple[int, ...], log_prob: float) -> dict[tuple[int, ...], float]:
         """Unique candidates and their log P."""

@@ -291,15 +291,13 @@ class Run:
         max_length: int,
         base: str | None = None,
     ):
+        from hf_nmt_interp.models.families import positions
         from hf_nmt_interp.training.callbacks import ContributionCallback, Stopwatch
         from hf_nmt_interp.training.data import Restartable, encode_pairs
 
         self.data, self.base, self.stopwatch = data, base, Stopwatch()
         self.base_model = data.base_model or hub_name(base)
-        limits = [
-            getattr(stack.config, "max_position_embeddings", None)
-            for stack in (model.get_encoder(), model.get_decoder())
-        ]
+        limits = map(positions, (model.get_encoder(), model.get_decoder()))
         room = min(filter(None, limits), default=max_length)
         if room < max_length and config.process_index == 0:
             print(f"--max_length: {max_length} is more than the model's {room} positions, so it is {room}")
