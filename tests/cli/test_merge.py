@@ -1,0 +1,64 @@
+"""What `merge` refuses: folders and shards that are not whole."""
+
+import pytest
+
+from hf_nmt_interp.cli.shards import FORMATS
+from tests.cli.test_corpus import bytes_of, files, work  # noqa: F401  (two of them are fixtures)
+
+
+def test_merge_refuses(work, run, tmp_path) -> None:  # noqa: F811
+    assert "is not a folder that --shards wrote" in run("merge", tmp_path / "none").err
+    assert work("align").code == 0
+    assert "'table' is not for align; it has pharaoh, json" in run("merge", tmp_path / "run", "--format", "table").err
+    assert "these are of align" in run("merge", tmp_path / "run", "--source-tokens", 3).err
+    for name, text, reason in (
+        ("total", "{}", "is not complete"),
+        ("total", '{"lines": 24, "shards": "3"}', "is not complete"),
+        (
+            "run",
+            '{"verb": "align", "shard_size": 10, "shard_format": "../x"}',
+            "has no shard_format of jsonl, parquet",
+        ),
+        ("run", '{"verb": "x", "shard_size": 10, "shard_format": "jsonl"}', "its run.json is of the verb 'x', not of"),
+        ("run", "[]", "is not a folder that --shards wrote"),
+    ):
+        (tmp_path / "run" / f"{name}.json").write_text(text)
+        assert reason in run("merge", tmp_path / "run").err
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_merge_refuses_shards_that_are_not_whole(work, run, tmp_path, format) -> None:  # noqa: F811
+    assert work("align", "--shard-format", format).code == 0
+    whole = bytes_of(tmp_path / "run")
+    shard = tmp_path / f"run/shards/000001.{format}"
+    content = shard.read_bytes()
+    cuts = [0, len(content) // 2, len(content) - 2]
+    cuts += [content.index(b"\n") + 1] if format == "jsonl" else []  # after a line, where nothing seems to be wrong
+    for size in cuts:
+        shard.write_bytes(content[:size])
+        for kind in ("pharaoh", "json", *(["parquet"] if format == "parquet" else [])):
+            code, _, err = run("merge", tmp_path / "run", "--format", kind, "--output", tmp_path / "out")
+            assert (code, err.count("\n")) == (2, 1)
+            assert f"{shard} is damaged (" in err
+            assert "); delete it, and the same command makes it anew" in err
+            assert not (tmp_path / "out").exists()
+    shard.unlink()
+    assert work("align", "--shard-format", format).code == 0
+    assert bytes_of(tmp_path / "run") == whole
+
+
+def test_merge_does_not_advise_to_delete_what_it_may_not_read(work, run, tmp_path) -> None:  # noqa: F811
+    assert work("align").code == 0
+    shard = tmp_path / "run/shards/000001.jsonl"
+    shard.unlink()
+    shard.mkdir()
+    expected = f"hf-nmt-interp merge: error: {shard}: Is a directory\n"
+    assert run("merge", tmp_path / "run", "--output", tmp_path / "out") == (2, "", expected)
+
+
+def test_merge_of_nothing(work, run, tmp_path) -> None:  # noqa: F811
+    (tmp_path / "empty").touch()
+    assert work("align", "--shard-format", "parquet", files=[tmp_path / "empty"]).code == 0
+    assert run("merge", tmp_path / "run") == (0, "", "")
+    code, _, err = run("merge", tmp_path / "run", "--format", "parquet", "--output", tmp_path / "out")
+    assert (code, "no shards, as the input had no lines; there is nothing to join" in err) == (2, True)
