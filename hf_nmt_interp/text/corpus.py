@@ -4,6 +4,7 @@ Nothing is read ahead, so corpora of any size fit; what is wrong with a file is 
 """
 
 import json
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
@@ -165,11 +166,16 @@ def load_rows(name: str, config: str | None, split: str, streaming: bool) -> Ite
     """Rows of a `datasets` set; what `name` may be is told by `read_dataset` and `try_dataset`."""
     import datasets  # heavy
 
+    readers = logging.getLogger("datasets.packaged_modules")  # they also log what they raise
+    level = readers.level
+    readers.setLevel(logging.CRITICAL)
     try:
         yield from _load(name, config, split, streaming)  # a stream may break in the middle
     except (KeyError, ValueError, OSError, datasets.exceptions.DatasetsError) as error:
         message = str(error).strip().split("\n")[0]
         raise InputError(f"dataset: {name} (config {config}, split {split}) cannot be loaded: {message}") from error
+    finally:
+        readers.setLevel(level)
 
 
 def _load(name: str, config: str | None, split: str, streaming: bool) -> Iterable[Mapping[str, Any]]:
