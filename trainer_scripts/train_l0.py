@@ -119,7 +119,7 @@ def main() -> None:
         run.write({**training, "penalty": config.penalty, **results, "kept_heads": pruned.config.kept_heads})
         print_table(results)
         run.push(folder)  # the pruned one
-    run.trainer.accelerator.end_training()
+    run.end()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What the training scripts share: data arguments, splits, the trainer on them, resuming, the final test."""
 
+import gc
 import json
 import math
 import os
@@ -372,7 +373,18 @@ class Run:
             self.write((known or {}) | results)
             self.write_card(trainer.args.output_dir, results, self._model(), [export] if export else [])
             self.push(trainer.args.output_dir)
-        trainer.accelerator.end_training()
+        self.end()
+
+    def end(self) -> None:
+        """End the group of processes, but before it the model that DDP wrapped.
+
+        If that were freed later, it would be the last to know the group, and torch might wait forever for a thread of
+        the group that waits for Python's lock.
+        """
+        self.trainer.accelerator.free_memory()
+        self.trainer.model_wrapped = self.trainer.model
+        gc.collect()
+        self.trainer.accelerator.end_training()
 
     def _model(self) -> Any:
         """The trained model; with FSDP, of which a process has only its part, as it was saved."""
