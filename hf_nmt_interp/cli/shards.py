@@ -118,6 +118,16 @@ def reading(shard: Path) -> Iterator[None]:
         raise InputError(f"{shard} is damaged ({reason}); delete it, and the same command makes it anew") from error
 
 
+def _feature(kind: Any) -> Row:
+    """A type of pyarrow in the words of `datasets`, whose import would cost more than all else here."""
+    if hasattr(kind, "value_type"):
+        inner = _feature(kind.value_type)
+        return {"list": inner.get("dtype") or inner.get("struct") or inner}
+    if hasattr(kind, "fields"):
+        return {"struct": [{"name": field.name} | _feature(field.type) for field in kind.fields]}
+    return {"dtype": {"double": "float64"}.get(str(kind), str(kind))}
+
+
 class ShardFolder:
     """The shards of one run, and what was run."""
 
@@ -181,17 +191,10 @@ class ShardFolder:
     def _describe(self, shard: Path, schema: Any) -> None:
         """Tell `datasets` the types of JSON lines; else it takes the first shard's, where they may be missing."""
         card = shard.with_name("README.md")
-        if shard.suffix != ".jsonl" or card.exists():
-            return
-        from datasets import DatasetInfo, Features
-        from datasets.info import DatasetInfosDict
-        from huggingface_hub import DatasetCardData
-
-        data = DatasetCardData()
-        info = DatasetInfo(features=Features.from_arrow_schema(schema))
-        DatasetInfosDict({"default": info}).to_dataset_card_data(data)
-        with written(card, JsonLines) as writer:
-            writer.file.write(f"---\n{data}\n---\n")  # type: ignore[attr-defined]
+        if shard.suffix == ".jsonl" and not card.exists():
+            features = [{"name": field.name} | _feature(field.type) for field in schema]
+            with written(card, JsonLines) as writer:
+                writer.file.write(f"---\ndataset_info: {json.dumps({'features': features})}\n---\n")  # type: ignore[attr-defined]
 
     def _remove_parts(self, path: Path) -> None:
         """Remove what a process that was killed has left of a file."""
