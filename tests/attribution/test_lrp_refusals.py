@@ -3,6 +3,7 @@
 import pytest
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from torch import nn
 from transformers import BertConfig, EncoderDecoderConfig, EncoderDecoderModel, LEDConfig, LEDForConditionalGeneration
 
@@ -102,7 +103,16 @@ def test_logits_that_are_changed_afterwards_are_refused(family):
         LRP(model)(**random_batch(model, [(4, 3)]))
 
 
+@pytest.fixture
+def no_accelerator():
+    """accelerate's settings are of the whole process: without those of tests before, and none are left."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.usefixtures("no_accelerator")
 def test_mixed_precision_is_left_out(family):
     """Autocast of the caller, and what accelerate wraps around a model that is trained in bfloat16."""
     model = tiny_model(family)
