@@ -26,8 +26,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hf_nmt_interp.training.arguments import DataArguments
 from hf_nmt_interp.training.launch import read_arguments, run_script
-from hf_nmt_interp.training.run import DataArguments, find_checkpoint
+from hf_nmt_interp.training.run import find_checkpoint
 
 DEFAULTS = {"learning_rate": 1e-3, "lr_scheduler_type": "constant", "tokens_per_batch": 256, "max_steps": 4000}
 DEFAULTS |= {"optim": "adamw_torch_fused", "save_steps": 500, "save_total_limit": 1, "logging_steps": 500}

@@ -100,7 +100,7 @@ def study_objectives(args: argparse.Namespace) -> None:
 
 def study_amount(args: argparse.Namespace) -> None:
     """Amounts of training data (section 6)."""
-    from hf_nmt_interp.training.run import open_split
+    from hf_nmt_interp.training.arguments import open_split
 
     pairs = list(islice(open_split(parse(words_for(args, "amount"))[1], "train"), max(args.sizes)))
     if len(pairs) < max(args.sizes):
@@ -171,7 +171,8 @@ def options_of(line: str) -> str:
 
 def score(args: argparse.Namespace) -> None:
     """Test the translator as it comes."""
-    from hf_nmt_interp.training.run import Run, load_checkpoint
+    from hf_nmt_interp.training.making import load_checkpoint
+    from hf_nmt_interp.training.run import Run
     from hf_nmt_interp.training.translation import TranslationTrainer
 
     asked = {"model": args.model, "test": list(map(str, args.test))}

@@ -23,8 +23,9 @@ is that of the translator; `perturbed_loss` should be above it, and `mask_mean` 
 from dataclasses import dataclass, field
 from typing import Any
 
+from hf_nmt_interp.training.arguments import DataArguments, check_data
 from hf_nmt_interp.training.launch import read_arguments, run_script
-from hf_nmt_interp.training.run import DataArguments, Run, check_data
+from hf_nmt_interp.training.run import Run
 
 
 @dataclass

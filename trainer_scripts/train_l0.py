@@ -30,8 +30,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hf_nmt_interp.training.arguments import DataArguments, check_data
 from hf_nmt_interp.training.launch import read_arguments, run_script
-from hf_nmt_interp.training.run import DataArguments, Run, check_data
+from hf_nmt_interp.training.run import Run
 
 
 @dataclass

@@ -22,8 +22,10 @@ At the end there are the model, and `results.json` with the scores before and af
 from dataclasses import dataclass, field
 from typing import Any
 
+from hf_nmt_interp.training.arguments import DataArguments, check_data
 from hf_nmt_interp.training.launch import read_arguments, run_script
-from hf_nmt_interp.training.run import DataArguments, Run, check_data, load_checkpoint
+from hf_nmt_interp.training.making import load_checkpoint
+from hf_nmt_interp.training.run import Run
 
 
 @dataclass

@@ -19,17 +19,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.training.arguments import DataArguments, check_data
 from hf_nmt_interp.training.launch import read_arguments, run_script
-from hf_nmt_interp.training.run import (
-    DataArguments,
-    Run,
-    check_data,
-    load_checkpoint,
-    make_model,
-    new_tokenizer,
-    read_settings,
-    special_ids,
-)
+from hf_nmt_interp.training.making import load_checkpoint, make_model, new_tokenizer, read_settings, special_ids
+from hf_nmt_interp.training.run import Run
 
 
 @dataclass

@@ -42,8 +42,13 @@ def attention_weights(tape: Tape, attention: Attention | WeightedSum, mask: Tens
     return scores.softmax(-1)
 
 
-def all_labels_as_inputs(batch: Batch) -> Tensor:
+def all_labels_as_inputs(model: PreTrainedModel, batch: Batch) -> Tensor:
     """The decoder's input [B, T + 1] with one more position, so that the last label is an input too."""
+    limit = positions(model.get_decoder())
+    if limit is not None and batch.labels.shape[1] >= limit:
+        raise InputError(
+            f"labels: {batch.labels.shape[1]} tokens, but shifted weights need one of {limit} positions more; cut them"
+        )
     longer = torch.cat([batch.decoder_input_ids, torch.zeros_like(batch.labels[:, :1])], 1)
     end = (batch.labels != -100).sum(-1, keepdim=True)
     return longer.scatter(1, end, batch.labels.gather(1, end - 1))
@@ -99,12 +104,7 @@ class AttentionWeights(AttributionMethod):
         """Weights of the chosen layer and head."""
         inputs = batch.inputs()
         if self.shifted:
-            limit = positions(self.model.get_decoder())
-            if limit is not None and batch.labels.shape[1] >= limit:
-                raise InputError(
-                    f"labels: {batch.labels.shape[1]} tokens; shifted weights need one of {limit} positions more"
-                )
-            inputs["decoder_input_ids"] = all_labels_as_inputs(batch)
+            inputs["decoder_input_ids"] = all_labels_as_inputs(self.model, batch)
         with Tape([*self.cross.recorded, *(self.own.recorded if self.own else [])]) as tape:
             logits = run_model(self.model, inputs).logits
         T = batch.labels.shape[1]

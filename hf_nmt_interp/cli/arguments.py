@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.corpus import Pair, read_parallel
+from hf_nmt_interp.text.pharaoh import Links, read_gold
 
 MODEL = "demo:en-de"
 FORMATS = ("table", "json", "tsv", "html")
@@ -53,6 +55,19 @@ def add_sentences(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="sentences to translate, or - for stdin")
     parser.add_argument("--input", metavar="FILE", help="file with one sentence a line, UTF-8 (- for stdin)")
     parser.add_argument("--limit", type=positive, metavar="N", help="take the first N sentences only")
+
+
+def add_gold(parser: argparse.ArgumentParser) -> None:
+    """`--gold` and `--gold-base`: the arguments of `read_gold_pairs`."""
+    group = parser.add_argument_group("gold links")
+    group.add_argument(
+        "--gold",
+        nargs=3,
+        required=True,
+        metavar=("LINKS", "SOURCE", "TARGET"),
+        help="gold links and their sentences, words between spaces; --model translates SOURCE to TARGET",
+    )
+    group.add_argument("--gold-base", type=int, choices=(0, 1), default=0, help="what LINKS counts from (default: 0)")
 
 
 def add_output(parser: argparse.ArgumentParser, formats: Sequence[str] = FORMATS) -> None:
@@ -131,6 +146,16 @@ def read_targets(args: argparse.Namespace) -> list[str] | None:
     for number, target in enumerate(args.target or [], 1):
         check_text(f"--target {number}", target)
     return args.target
+
+
+def read_gold_pairs(args: argparse.Namespace) -> tuple[list[Pair], tuple[list[Links], list[Links]]]:
+    """Sentence pairs of `--gold`, and their sure and possible links."""
+    links, source, target = args.gold
+    pairs = list(read_parallel(source, target))
+    gold = read_gold(links, args.gold_base, pairs)
+    if not any(gold[1]):
+        raise InputError(f"--gold: {links} has no links; give a line of them for each sentence pair")
+    return pairs, gold
 
 
 def read_file(path: str) -> list[str]:

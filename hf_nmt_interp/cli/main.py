@@ -20,6 +20,7 @@ VERBS = (
     "attribute",
     "align",
     "aer",
+    "best-attention",
     "alignment-table",
     "contributions",
     "faithfulness",

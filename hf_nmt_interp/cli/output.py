@@ -22,7 +22,7 @@ C = TypeVar("C", bound=Sized)
 # arguments that name what is written, and whether it is a folder
 _WRITTEN = {
     "output": False, "translations": False, "figure": False, "gates": False,
-    "figures": True, "folder": True, "shards": True,
+    "figures": True, "folder": True, "save": True, "shards": True,
 }  # fmt: skip
 _READ = (
     "input", "target_file", "source", "target", "gold", "hypothesis", "text", "train", "corpus", "trees", "heads",
@@ -48,6 +48,12 @@ def check_outputs(args: argparse.Namespace) -> None:
             raise InputError(f"{shown}: {path}: its name must end in {', '.join(_DRAWN[:-1])} or {_DRAWN[-1]}")
         if not is_folder and not _is_device(place) and str(place) in _others(args, name):
             raise InputError(f"{shown}: {path} is also the file of another argument; give each its own")
+
+
+def check_new_folder(argument: str, path: str) -> None:
+    """Refuse a folder that has something in it already; `check_outputs` has refused what is no folder."""
+    if Path(path).exists() and any(Path(path).iterdir()):
+        raise InputError(f"{argument}: {path!r} exists and is not empty; name a new folder")
 
 
 def _problem(place: Path, is_folder: bool) -> int | None:

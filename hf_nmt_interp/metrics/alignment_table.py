@@ -144,26 +144,24 @@ class AlignmentTable:
 
     def free(self, training: Training, names: Sequence[str] | None = None) -> Iterator[Row]:
         """Rows of both directions for each method: how well the translators' own output is aligned."""
-        asked = {direction: self._free(direction) for direction in DIRECTIONS}
-        texts = asked["forward"].texts() + [pair[::-1] for pair in asked["backward"].texts()]
-        found, count = self._eflomal(texts, training), len(self.pairs["forward"])
-        parts = {"forward": slice(count), "backward": slice(count, None)}
+        own = self._own(training)
         for name in names or self.rows():
-            for direction, part in parts.items():
-                one, other = ([_turned(links, direction) for links in side[part]] for side in found)
-                reference = symmetrize(one, other, "intersection"), symmetrize(one, other, "union")
-                matrices = self._scores("free", name, direction, asked[direction])
+            for direction, (asked, reference) in own.items():
+                matrices = self._scores("free", name, direction, asked)
                 yield _row("free", name, direction, [extract_links(m) for m in matrices], reference, matrices)
 
-    def noise(self, sigmas: Sequence[float]) -> Iterator[Row]:
-        """Rows of SmoothGrad by its noise, force decoding of the forward direction; 0 is the gradient itself."""
-        asked = self._force("forward")
-        for sigma in sigmas:
-            method, settings = FIXED["SmoothGrad" if sigma else "grad"]
-            changed = settings | ({"sigma": sigma} if sigma not in (0, 0.15) else {})
-            matrices = self._kept_scores("force", "forward", asked, method, changed)
-            links = [extract_links(matrix) for matrix in matrices]
-            yield _row("noise", f"sigma {sigma:g}", "forward", links, self.gold, matrices)
+    def noise(self, sigmas: Sequence[float], training: Training | None = None) -> Iterator[Row]:
+        """Rows of SmoothGrad by its noise, forward direction, 0 is the gradient itself; with `training` also free."""
+        parts = {"force": (self._force("forward"), self.gold)}
+        if training:
+            parts["free"] = self._own(training)["forward"]
+        for part, (asked, gold) in parts.items():
+            for sigma in sigmas:
+                method, settings = FIXED["SmoothGrad" if sigma else "grad"]
+                changed = settings | ({"sigma": sigma} if sigma not in (0, 0.15) else {})
+                matrices = self._kept_scores(part, "forward", asked, method, changed)
+                links = [extract_links(matrix) for matrix in matrices]
+                yield _row(f"{part} noise", f"sigma {sigma:g}", "forward", links, gold, matrices)
 
     def _method(self, name: str, direction: str) -> tuple[str, dict[str, Any]]:
         if name in FIXED:
@@ -199,6 +197,18 @@ class AlignmentTable:
         pairs = [Translation(e.ids, *answer) for e, answer in zip(encoded, answers, strict=True)]
         targets = [words_of(tokenizer, pair.target_ids, is_target=True) for pair in pairs]
         return Questions(pairs, [e.token_words for e in encoded], targets)
+
+    def _own(self, training: Training) -> dict[str, tuple[Questions, Gold]]:
+        """What each translator made of its side, and the links eflomal finds there, as reference."""
+        asked = {direction: self._free(direction) for direction in DIRECTIONS}
+        texts = asked["forward"].texts() + [pair[::-1] for pair in asked["backward"].texts()]
+        found, count = self._eflomal(texts, training), len(self.pairs["forward"])
+        own: dict[str, tuple[Questions, Gold]] = {}
+        for direction, part in (("forward", slice(count)), ("backward", slice(count, None))):
+            one, other = ([_turned(links, direction) for links in side[part]] for side in found)
+            reference = symmetrize(one, other, "intersection"), symmetrize(one, other, "union")
+            own[direction] = asked[direction], reference
+        return own
 
     def _scores(self, part: str, name: str, direction: str, asked: Questions) -> Matrices:
         if name in COMBINED:

@@ -127,8 +127,10 @@ def best_attention(
 def _cross_weights(model: Any, translator: Parts, batch: Batch) -> dict[tuple[int, int | None], torch.Tensor]:
     """Cross-attention weights [B, T + 1, S] of each layer and head; head None is the mean."""
     layers = [(n, a) for n, a in enumerate(translator.cross) if a.heads]
+    if not layers:
+        raise InputError("model: it has lost all its cross-attention heads; choose among those of another")
     with evaluating(model), Tape([m for _, a in layers for m in a.recorded]) as tape:
-        run_model(model, batch.inputs() | {"decoder_input_ids": all_labels_as_inputs(batch)})
+        run_model(model, batch.inputs() | {"decoder_input_ids": all_labels_as_inputs(model, batch)})
     found: dict[tuple[int, int | None], torch.Tensor] = {}
     for layer, attention in layers:
         weights = attention_weights(tape, attention, batch.attention_mask)

@@ -16,7 +16,8 @@ _BROKEN: Any = (0, (2, 2))  # a line's dashes and gaps
 _TITLES = {
     "force": "Force decoding, against the gold links",
     "free": "Free decoding, against eflomal",
-    "noise": "SmoothGrad by noise, force decoding",
+    "force noise": "SmoothGrad by noise, force decoding",
+    "free noise": "SmoothGrad by noise, free decoding",
 }
 
 

@@ -16,11 +16,12 @@ from hf_nmt_interp.models.lstm import (
     LuongSeq2SeqForConditionalGeneration,
 )
 from hf_nmt_interp.models.proxy import BagOfWordsConfig, BagOfWordsProxy
+from hf_nmt_interp.training.arguments import DataArguments, open_split
 from hf_nmt_interp.training.batching import Example, cut_by_tokens, pad_batch
 from hf_nmt_interp.training.data import encode_pairs
 from hf_nmt_interp.training.keywords import PAD, WordIds, planted_texts, read_texts, write_texts
 from hf_nmt_interp.training.learning import TrainingRun
-from hf_nmt_interp.training.run import DataArguments, new_tokenizer, open_split, read_settings, special_ids
+from hf_nmt_interp.training.making import new_tokenizer, read_settings, special_ids
 
 
 class Task(ABC):

@@ -1,15 +1,11 @@
-"""What the training scripts share: data arguments, splits, the trainer on them, resuming, the final test."""
+"""What the training scripts share: the trainer on their text, resuming, the final test, what is written."""
 
 import gc
 import json
-import math
-import os
 import re
 import shlex
-import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -17,99 +13,8 @@ from typing import Any
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.files import write_whole
-from hf_nmt_interp.text.tokens import Punctuation, separate_punctuation
+from hf_nmt_interp.training.arguments import DataArguments, open_split
 from hf_nmt_interp.training.sharing import hub_name, write_card
-
-
-@dataclass
-class DataArguments:
-    """Parallel text."""
-
-    source_lang: str = field(default="en", metadata={"help": "Source language; its field in JSONL and in a set."})
-    target_lang: str = field(default="de", metadata={"help": "Target language; its field in JSONL and in a set."})
-    source_code: str | None = field(
-        default=None, metadata={"help": "Code of the source language in a many-language checkpoint, e.g. eng_Latn."}
-    )
-    target_code: str | None = field(default=None, metadata={"help": "The same for the target, e.g. deu_Latn."})
-    train: list[str] = field(default_factory=list, metadata={"help": "Two text files, one JSONL file, or a split."})
-    valid: list[str] = field(default_factory=list, metadata={"help": "As train."})
-    test: list[str] = field(default_factory=list, metadata={"help": "As train; scored once at the end."})
-    dataset: str | None = field(
-        default=None, metadata={"help": "`datasets` set (Hub id or folder) to take splits of."}
-    )
-    dataset_config: str | None = field(default=None, metadata={"help": "Its configuration."})
-    streaming: bool = field(default=False, metadata={"help": "Stream the training data; needs --max_steps."})
-    max_valid: int = field(default=500, metadata={"help": "Validation pairs that are translated at an evaluation."})
-    vocabulary_pairs: int = field(default=1_000_000, metadata={"help": "Training pairs the vocabulary is made of."})
-    punctuation: Punctuation = field(
-        default="attached", metadata={"help": "Or separate: marks become words, for models of tokenised text."}
-    )
-    test_beams: int = field(default=4, metadata={"help": "Beam size of the final test."})
-    source_word_dropout: float = field(default=0.0, metadata={"help": "Share of source tokens replaced in training."})
-    target_word_dropout: float = field(
-        default=0.0, metadata={"help": "Share of tokens replaced in what the decoder reads; labels stay."}
-    )
-    word_dropout_item: str = field(default="random", metadata={"help": "What replaces them: random (items) or unk."})
-    contribution_steps: list[int] = field(
-        default_factory=list, metadata={"help": "Steps at which contributions are measured on --valid."}
-    )
-    license: str | None = field(default=None, metadata={"help": "For the card: as the Hub spells it, e.g. cc-by-2.0."})
-    base_model: str | None = field(
-        default=None, metadata={"help": "For the card: Hub name of --model (default: its name, or as its card says)."}
-    )
-    data_names: list[str] = field(
-        default_factory=list, metadata={"help": "For the card: names of the data on the Hub (default: --dataset)."}
-    )
-    card_sentences: int = field(
-        default=20,
-        metadata={"help": "For the card: test (or validation) pairs of the contribution curve; 0 for none."},
-    )
-
-    @property
-    def codes(self) -> tuple[str, str]:
-        """Language codes for a many-language checkpoint."""
-        return self.source_code or self.source_lang, self.target_code or self.target_lang
-
-
-def check_data(data: DataArguments, config: Any) -> None:
-    """Refuse arguments that contradict each other, before anything is loaded."""
-    if data.streaming and config.max_steps < 1:
-        raise InputError("--streaming: a stream has no end; give --max_steps")
-    if config.eval_strategy != "no" and not data.valid:
-        raise InputError(f"--eval_strategy: {config.eval_strategy.value} needs --valid")
-    if data.contribution_steps and not data.valid:
-        raise InputError(f"--contribution_steps: {data.contribution_steps} need --valid")
-    if not math.isfinite(config.learning_rate):
-        raise InputError(f"--learning_rate: {config.learning_rate} must be finite, e.g. 5e-5")
-    place = Path(config.output_dir)
-    while not place.exists():
-        place = place.parent
-    if not place.is_dir() or not os.access(place, os.W_OK):
-        raise InputError(f"--output_dir: {config.output_dir} cannot be made or written in; name another")
-
-
-def open_split(data: DataArguments, split: str) -> Iterable[tuple[str, str]]:
-    """Pairs of "train", "valid" or "test"; starts over at each `iter()`."""
-    from hf_nmt_interp.text.corpus import read_dataset, read_pairs
-    from hf_nmt_interp.training.data import Restartable
-
-    where = getattr(data, split)
-    fields: dict[str, Any] = {"source": data.source_lang, "target": data.target_lang}
-    if data.dataset is not None:
-        if len(where) != 1:
-            raise InputError(f"--{split}: with --dataset give the name of one split, got {where}")
-        options: dict[str, Any] = {"config": data.dataset_config, "split": where[0]}
-        streaming = data.streaming and split == "train"
-        read = partial(read_dataset, data.dataset, **fields, **options, streaming=streaming)
-    elif len(where) in (1, 2):
-        read = partial(read_pairs, *where, **fields)
-    else:
-        raise InputError(f"--{split}: give two text files or one JSONL file, got {where}")
-    if data.punctuation == "attached":
-        return Restartable(read)
-    return Restartable(
-        lambda: ((separate_punctuation(source), separate_punctuation(target)) for source, target in read())
-    )
 
 
 def bleu_and_chrf(tokenizer: Any, references: list[str], prediction) -> dict[str, float]:
@@ -163,97 +68,6 @@ def find_checkpoint(config: Any) -> str | None:
             print(f"{path} is incomplete (stopped while it was written) and will be ignored")
         print(f"Going on from {complete[-1]}" if complete else f"A new run in {config.output_dir}")
     return str(complete[-1]) if complete else None
-
-
-def load_checkpoint(name: str, data: DataArguments) -> tuple[Any, Any]:
-    """The seq2seq model to go on from, in float32, and its tokenizer.
-
-    Args:
-        name: folder, Hub id, or a translator in the box such as `demo:en-de`.
-        data: gives the languages.
-    """
-    from transformers import AutoModelForSeq2SeqLM
-
-    from hf_nmt_interp.decoding.languages import set_languages
-    from hf_nmt_interp.models.loading import load_model, load_tokenizer
-
-    model, tokenizer = load_model(AutoModelForSeq2SeqLM, name), load_tokenizer(name)
-    set_languages(model, tokenizer, *data.codes)
-    return model, tokenizer
-
-
-def new_tokenizer(data: DataArguments, config: Any, vocab_size: int, max_length: int) -> Any:
-    """A tokenizer made of the training pairs; the one in the output folder if an earlier run has made it."""
-    from transformers import MarianTokenizer
-
-    from hf_nmt_interp.training.vocabulary import train_marian_tokenizer
-
-    folder = Path(config.output_dir) / "tokenizer"
-    with config.main_process_first(desc="vocabulary"):
-        if not (folder / "tokenizer_config.json").is_file():
-            pairs = islice(open_split(data, "train"), data.vocabulary_pairs)
-            sentences = (side for pair in pairs for side in pair)
-            part = folder.with_name("tokenizer.part")  # appears under its name when it is whole
-            train_marian_tokenizer(sentences, part, vocab_size, data.source_lang, data.target_lang, max_length)
-            shutil.rmtree(folder, ignore_errors=True)
-            part.rename(folder)
-    tokenizer = MarianTokenizer.from_pretrained(folder)
-    if len(tokenizer) != vocab_size:
-        raise InputError(
-            f"--vocab_size: {vocab_size}, but {folder} of an earlier run has {len(tokenizer)}; "
-            "give that, or another --output_dir"
-        )
-    return tokenizer
-
-
-def special_ids(tokenizer: Any) -> dict[str, int]:
-    """Fields of a new model's configuration: padding begins a translation and EOS ends it, as in Marian."""
-    pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
-    return {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": eos, "forced_eos_token_id": eos}
-
-
-def read_settings(texts: Iterable[str], kind: Any) -> dict[str, Any]:
-    """Fields of a new model's configuration from NAME=VALUE, e.g. of `--set`.
-
-    Args:
-        texts: as the user wrote them.
-        kind: the configuration's class.
-    """
-    known = [one for one in kind.__annotations__ if one != "vocab_size" and not one.endswith("_id")]
-    found: dict[str, Any] = {}
-    for text in texts:
-        name, _, value = text.partition("=")
-        if name not in known:
-            raise InputError(f"--set: {text!r} sets none of {', '.join(known)}")
-        try:
-            found[name] = json.loads(value)
-        except (ValueError, RecursionError):  # no JSON, or a number or a nesting that Python does not read
-            found[name] = value
-    return found
-
-
-def make_model(make_config: Callable[[], Any], tokenizer: Any, max_length: int, arguments: str) -> Any:
-    """A new model with random weights, which translates with 4 beams and never writes padding.
-
-    Args:
-        make_config: gives its configuration.
-        tokenizer: its tokenizer.
-        max_length: of its translations.
-        arguments: where the sizes were given, for messages.
-    """
-    from huggingface_hub.errors import StrictDataclassError
-    from transformers import AutoModelForSeq2SeqLM, GenerationConfig
-
-    try:
-        model: Any = AutoModelForSeq2SeqLM.from_config(make_config())
-    except InputError:
-        raise
-    except (ValueError, TypeError, RuntimeError, ZeroDivisionError, StrictDataclassError) as error:
-        raise InputError(f"{arguments}: {error}; no model can be made of this") from error
-    model.generation_config = GenerationConfig(
-        num_beams=4, max_length=max_length, bad_words_ids=[[tokenizer.pad_token_id]], **special_ids(tokenizer)
-    )
-    return model
 
 
 def make_collator(model: Any, tokenizer: Any, data: DataArguments) -> Any:

@@ -222,6 +222,10 @@ class TestBestAttention:
             hni.best_attention(model, tokenizer, ENGLISH[:1], GERMAN[:1], [])
         with pytest.raises(hni.InputError, match="development set"):
             hni.best_attention(model, tokenizer, [], [], [])
+        gated = hni.GatedMarianMTModel(hni.GatedMarianConfig(**model.config.to_dict()))
+        gated.set_kept_heads(gated.kept_heads() | {"cross": [[], []]})
+        with pytest.raises(hni.InputError, match="lost all its cross-attention heads"):
+            hni.best_attention(gated.prune(), tokenizer, ENGLISH[:1], GERMAN[:1], [{(0, 0)}])
 
 
 class TestJoint:

@@ -1,4 +1,4 @@
-"""`align`, `aer` and `translate --markup`."""
+"""`align`, `aer`, `best-attention` and `translate --markup`."""
 
 import io
 import json
@@ -301,6 +301,50 @@ class TestAER:
         assert f"{tmp_path / 'short'}, line 2: missing; " in short
         many = run(*figure, "--text", tmp_path / "en", tmp_path / "de", "--pairs", 3).err
         assert "--pairs: there is no line 3" in many
+
+
+class TestBestAttention:
+    @pytest.fixture
+    def best(self, run, model_folder, files, tmp_path):
+        """Run `best-attention` with gold links that one head of the tiny model gives."""
+        links = hni.align(*load(str(model_folder)), ENGLISH, GERMAN, method="attention", layer=1, head=1)
+        (tmp_path / "gold").write_text("".join(f"{format_links(pair)}\n" for pair in links))
+        start = "best-attention", "--model", model_folder, "--gold", tmp_path / "gold", *files
+        return lambda *arguments: run(*start, *arguments)
+
+    def test_the_best_head_is_found_and_saved(self, run, best, model_folder, files, tmp_path) -> None:
+        code, out, err = best("--format", "json", "--top", 3, "--save", tmp_path / "best")
+        assert (code, err) == (0, "")
+        rows = [json.loads(line) for line in out.splitlines()]
+        assert rows[0] == {"layer": 1, "head": 1, "shifted": False, "aer": 0}
+        assert len(rows) == 3
+        assert all(row["aer"] > 0 for row in rows[1:])
+        chosen = "--method", "attention", "--set", "layer=1", "--set", "head=1"
+        assert (
+            run("align", "--model", tmp_path / "best", *files)
+            == run("align", "--model", model_folder, *chosen, *files)
+            != run("align", "--model", model_folder, "--method", "attention", *files)
+        )
+        assert "exists and is not empty; name a new folder" in best("--save", tmp_path / "best").err
+
+    def test_a_table_by_default(self, best) -> None:
+        code, out, err = best()
+        assert (code, err) == (0, "")
+        _, head, _, *rows, _ = out.splitlines()
+        assert head.split() == ["layer", "head", "shifted", "aer"]
+        assert len(rows) == 10
+
+    def test_errors(self, best, tmp_path) -> None:
+        gold, target = tmp_path / "gold", tmp_path / "in.de"
+        assert f"--save: {gold}: Not a directory" in best("--save", gold).err
+        gold.write_text("0-0\n")
+        assert f"{gold}: 1 lines" in best().err
+        (tmp_path / "in.en").write_text("A\n")
+        for count, message in ((600, "sentence 1: the target's"), (63, "shifted weights need one of 64 positions")):
+            target.write_text("a " * count + "\n")
+            code, out, err = best()
+            assert (code, out, err.count("\n")) == (2, "", 1)
+            assert message in err
 
 
 def test_translate_with_markup(run, model_folder, tiny) -> None:

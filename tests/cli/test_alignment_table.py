@@ -39,15 +39,17 @@ def test_tables(table, training, tmp_path, monkeypatch) -> None:
         "Force decoding, against the gold links (2 pairs)",
         "Free decoding, against eflomal (2 pairs)",
         "SmoothGrad by noise, force decoding (2 pairs)",
+        "SmoothGrad by noise, free decoding (2 pairs)",
     ]
     assert [line.split(" | ")[0] for line in lines if line.startswith("| ")] == [
         *("| method", "| eflomal", "| attention"),
         *("| method", "| attention"),
         *("| method", "| sigma 0"),
+        *("| method", "| sigma 0"),
     ]
     assert (tmp_path / "out" / "table.md").read_text() == out
     rows = [json.loads(line) for line in (tmp_path / "out" / "table.jsonl").read_text().splitlines()]
-    assert {row["table"] for row in rows} == {"force", "free", "noise"}
+    assert {row["table"] for row in rows} == {"force", "free", "force noise", "free noise"}
     assert "of 2" in (tmp_path / "out" / "log.txt").read_text()
     (kept,) = (tmp_path / "out").glob("force-backward-attention*")
     assert kept.read_text().count("\n") == 2

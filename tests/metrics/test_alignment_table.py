@@ -114,11 +114,17 @@ def test_a_run_that_was_cut_off_goes_on(translators, tmp_path, monkeypatch) -> N
         list(AlignmentTable(*translators, PAIRS[::-1], GOLD, tmp_path).force(["attention"]))
 
 
-def test_free_rows_and_eflomal(table, translators, tmp_path, monkeypatch) -> None:
-    training = tmp_path / "train.en", tmp_path / "train.de"
-    for path, lines in zip(training, (ENGLISH, GERMAN), strict=True):
+@pytest.fixture
+def training(tmp_path, monkeypatch):
+    """Two files of text, and an aligner to train on them."""
+    paths = tmp_path / "train.en", tmp_path / "train.de"
+    for path, lines in zip(paths, (ENGLISH, GERMAN), strict=True):
         path.write_text("\n".join(lines), encoding="utf-8")
     monkeypatch.setitem(sys.modules, "eflomal", SimpleNamespace(Aligner=Diagonal))
+    return paths
+
+
+def test_free_rows_and_eflomal(table, translators, training, monkeypatch) -> None:
     rows = list(table.free(training, ["attention"]))
     assert [row["alignment"] for row in rows] == ["forward", "backward"]
     for row, translator, sources in zip(rows, translators, WORDS, strict=True):
@@ -146,6 +152,16 @@ def test_noise_rows(table, translators) -> None:
         found = align_words(*translators[0], *WORDS, "saliency", **settings)
         assert row["aer"] == hni.alignment_error_rate([a.links for a in found], *GOLD)["aer"]
         assert row["entropy"] == pytest.approx(hni.dispersion(a.soft for a in found), abs=1e-4)
+
+
+def test_noise_rows_of_free_decoding(table, translators, training) -> None:
+    *force, free = table.noise([0.3], training)
+    assert force == list(table.noise([0.3]))
+    found = align_words(*translators[0], WORDS[0], None, "saliency", smoothgrad=30, sigma=0.3)
+    assert free["entropy"] == pytest.approx(hni.dispersion(a.soft for a in found), abs=1e-4)
+    plain, *_ = table.free(training, ["grad"])
+    (same,) = [row for row in table.noise([0], training) if row["table"] == "free noise"]
+    assert same | {"table": "free", "method": "grad"} == plain
 
 
 def test_joint_scores_leave_words_without_agreement_unlinked() -> None:

@@ -113,8 +113,12 @@ def test_gold_links_out_of_range(run, tmp_path):  # noqa: F811
     code, _, err = run("aer", gold, gold)
     assert code == 2
     assert "gold: no lines; give a line of links for each sentence pair" in err
-    code, _, err = run("alignment-table", tmp_path / "out", *models, "--gold", gold, s, t)
-    assert (code, "gold has no lines; give a line of links for each sentence pair" in err) == (2, True)
+    for text in ("", "\n"):
+        for path in (gold, s, t):
+            path.write_text(text)
+        for verb in (["alignment-table", tmp_path / "out", *models], ["best-attention"]):
+            code, _, err = run(*verb, "--gold", gold, s, t)
+            assert (code, "gold has no links; give a line of them for each sentence pair" in err) == (2, True)
 
 
 def test_numbers_with_too_many_digits(run, model_folder, tmp_path):  # noqa: F811

@@ -2,7 +2,8 @@
 
 force  the two translators are led through sentence pairs with gold links
 free   each translates its side of them; the reference is made from eflomal's links (needs --eflomal)
-noise  SmoothGrad by the deviation of its noise: error rate, and entropy of the soft alignment
+noise  SmoothGrad of --model by the deviation of its noise, in both kinds of decoding: error rate, and entropy of the
+       soft alignment
 
 eflomal (pip install -c constraints.txt -e ".[yardstick]") is trained on --train and the gold text at once. Words of
 the gold text with the old German ß are spelt as in --train. Layers and heads of attention are chosen by agreement of
@@ -20,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hf_nmt_interp.cli.arguments import add_model, positive
+from hf_nmt_interp.cli.arguments import add_gold, add_model, positive, read_gold_pairs
 from hf_nmt_interp.cli.output import open_output, write_json
 from hf_nmt_interp.errors import InputError
 
@@ -33,23 +34,15 @@ _TABLES = ("force", "free", "noise")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Files, models, and what to compute."""
     parser.add_argument("folder", metavar="FOLDER", help="where results are kept")
-    files = parser.add_argument_group("files")
-    files.add_argument(
-        "--gold",
-        nargs=3,
-        required=True,
-        metavar=("LINKS", "SOURCE", "TARGET"),
-        help="gold links and their sentences, words between spaces; --model translates SOURCE to TARGET",
-    )
-    files.add_argument("--gold-base", type=int, choices=(0, 1), default=0, help="what LINKS counts from (default: 0)")
-    files.add_argument("--train", nargs=2, metavar=("SOURCE", "TARGET"), help="what the translators were trained on")
+    add_gold(parser)
+    parser.add_argument("--train", nargs=2, metavar=("SOURCE", "TARGET"), help="what the translators were trained on")
     add_model(parser)
     parser.add_argument("--reverse-model", required=True, metavar="NAME", help="translator of the other direction")
     group = parser.add_argument_group("table")
-    group.add_argument("--table", nargs="+", choices=_TABLES, help="default: all, free only with --eflomal")
+    group.add_argument("--table", nargs="+", choices=_TABLES, help="default: all; free decoding only with --eflomal")
     group.add_argument("--method", action="append", metavar="NAME", help="a line of the table; may be repeated")
     group.add_argument("--eflomal", action="store_true", help="with eflomal as a yardstick")
-    group.add_argument("--sigma", nargs="+", type=float, default=[0, 0.05, 0.1, 0.15, 0.2, 0.3], metavar="S")
+    group.add_argument("--sigma", nargs="+", type=float, default=[0, 0.05, 0.15, 0.3], metavar="S", help="for noise")
     group.add_argument("--limit", type=positive, metavar="N", help="only the first N pairs, for a quick try")
     group.add_argument("--batch-size", type=positive, default=16, metavar="N", help="default: %(default)s")
 
@@ -80,14 +73,10 @@ def _table(args: argparse.Namespace) -> "tuple[AlignmentTable, list[tuple[str, s
     """The table, and the gold sentence pairs beyond its limit."""
     from hf_nmt_interp.cli.loading import load
     from hf_nmt_interp.metrics.alignment_table import AlignmentTable
-    from hf_nmt_interp.text.corpus import read_lines, read_parallel
-    from hf_nmt_interp.text.pharaoh import read_gold
+    from hf_nmt_interp.text.corpus import read_lines
     from hf_nmt_interp.text.spelling import new_spelling
 
-    pairs = list(read_parallel(*args.gold[1:]))
-    gold = read_gold(args.gold[0], args.gold_base, pairs)
-    if not pairs:
-        raise InputError(f"--gold: {args.gold[0]} has no lines; give a line of links for each sentence pair")
+    pairs, gold = read_gold_pairs(args)
     if args.train:
         source, target = (
             new_spelling([pair[side] for pair in pairs], read_lines(path)) for side, path in enumerate(args.train)
@@ -122,4 +111,4 @@ def _rows(
     if "free" in wanted:
         yield from table.free((source, target), names)
     if "noise" in wanted:
-        yield from table.noise(args.sigma)
+        yield from table.noise(args.sigma, (source, target) if args.eflomal else None)

@@ -11,10 +11,9 @@ Examples:
 """
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from hf_nmt_interp.cli.output import Row
+from hf_nmt_interp.cli.output import Row, check_new_folder
 from hf_nmt_interp.errors import InputError
 
 
@@ -30,11 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Prune, save, and say what is left."""
-    output = Path(args.folder)
     if (args.heads is None) != (args.keep is None):
         raise InputError("--heads and --keep: the report and the number of heads go together; give both")
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise InputError(f"--output: {args.folder} exists and is not empty; name a new folder")
+    check_new_folder("--output", args.folder)
 
     from rich.console import Console
 
@@ -51,8 +48,8 @@ def run(args: argparse.Namespace) -> None:
         )
     pruned = model.prune()
     with quiet():
-        pruned.save_pretrained(output)
-    tokenizer.save_pretrained(output)
+        pruned.save_pretrained(args.folder)
+    tokenizer.save_pretrained(args.folder)
     before = {kind: [attention.kept_heads for attention in layers] for kind, layers in model.attentions().items()}
     rows = [_row("before", parameters, before), _row("pruned", pruned.num_parameters(), pruned.kept_heads())]
     Console().print(table(rows))

@@ -1,0 +1,48 @@
+"""Find the cross-attention layer and head of a translator that align words best, by pairs with gold links.
+
+One pass over the pairs ranks all layers and heads (-, in JSON null: the mean of a layer's), plain and shifted by a
+step. --save writes a copy of the model with the first row in its config: its `attention` means that layer and head,
+and the verb align uses it if no --method is named.
+
+Examples:
+  hf-nmt-interp best-attention --gold gold.txt train.en train.de
+  hf-nmt-interp best-attention --gold gold.txt train.en train.de --top 3 --save best
+  hf-nmt-interp best-attention --gold gold1.txt train.en train.de --gold-base 1 --format json
+"""
+
+import argparse
+
+from hf_nmt_interp.cli.arguments import add_gold, add_model, add_output, positive, read_gold_pairs
+from hf_nmt_interp.cli.output import check_new_folder, write_rows
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Gold pairs, model, and what to write."""
+    add_gold(parser)
+    parser.add_argument("--top", type=positive, default=10, metavar="N", help="heads to show (default: %(default)s)")
+    parser.add_argument("--save", metavar="FOLDER", help="new folder for the model with its best head as the default")
+    parser.add_argument("--batch-size", type=positive, default=16, metavar="N", help="default: %(default)s")
+    add_model(parser)
+    add_output(parser, ("table", "json", "tsv"))
+
+
+def run(args: argparse.Namespace) -> None:
+    """Rank, save, and show."""
+    if args.save is not None:
+        check_new_folder("--save", args.save)
+
+    from hf_nmt_interp.cli.loading import load_for, quiet
+    from hf_nmt_interp.metrics.best_attention import attention_error_rates
+
+    pairs, gold = read_gold_pairs(args)
+    sources, targets = zip(*pairs, strict=True)
+    model, tokenizer = load_for(args, sources, targets=targets)
+    words = [[text.split() for text in side] for side in (sources, targets)]
+    rates = attention_error_rates(model, tokenizer, words[0], words[1], gold, args.batch_size)
+    if args.save is not None:
+        rates[0].store(model)
+        with quiet():
+            model.save_pretrained(args.save)
+        tokenizer.save_pretrained(args.save)
+    rows = [choice._asdict() | {"aer": round(choice.aer, 6)} for choice in rates[: args.top]]
+    write_rows(rows, args, title="Attention that aligns best")

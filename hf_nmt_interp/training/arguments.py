@@ -1,0 +1,103 @@
+"""What the training scripts are told about their text, and the text itself."""
+
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.tokens import Punctuation, separate_punctuation
+
+
+@dataclass
+class DataArguments:
+    """Parallel text."""
+
+    source_lang: str = field(default="en", metadata={"help": "Source language; its field in JSONL and in a set."})
+    target_lang: str = field(default="de", metadata={"help": "Target language; its field in JSONL and in a set."})
+    source_code: str | None = field(
+        default=None, metadata={"help": "Code of the source language in a many-language checkpoint, e.g. eng_Latn."}
+    )
+    target_code: str | None = field(default=None, metadata={"help": "The same for the target, e.g. deu_Latn."})
+    train: list[str] = field(default_factory=list, metadata={"help": "Two text files, one JSONL file, or a split."})
+    valid: list[str] = field(default_factory=list, metadata={"help": "As train."})
+    test: list[str] = field(default_factory=list, metadata={"help": "As train; scored once at the end."})
+    dataset: str | None = field(
+        default=None, metadata={"help": "`datasets` set (Hub id or folder) to take splits of."}
+    )
+    dataset_config: str | None = field(default=None, metadata={"help": "Its configuration."})
+    streaming: bool = field(default=False, metadata={"help": "Stream the training data; needs --max_steps."})
+    max_valid: int = field(default=500, metadata={"help": "Validation pairs that are translated at an evaluation."})
+    vocabulary_pairs: int = field(default=1_000_000, metadata={"help": "Training pairs the vocabulary is made of."})
+    punctuation: Punctuation = field(
+        default="attached", metadata={"help": "Or separate: marks become words, for models of tokenised text."}
+    )
+    test_beams: int = field(default=4, metadata={"help": "Beam size of the final test."})
+    source_word_dropout: float = field(default=0.0, metadata={"help": "Share of source tokens replaced in training."})
+    target_word_dropout: float = field(
+        default=0.0, metadata={"help": "Share of tokens replaced in what the decoder reads; labels stay."}
+    )
+    word_dropout_item: str = field(default="random", metadata={"help": "What replaces them: random (items) or unk."})
+    contribution_steps: list[int] = field(
+        default_factory=list, metadata={"help": "Steps at which contributions are measured on --valid."}
+    )
+    license: str | None = field(default=None, metadata={"help": "For the card: as the Hub spells it, e.g. cc-by-2.0."})
+    base_model: str | None = field(
+        default=None, metadata={"help": "For the card: Hub name of --model (default: its name, or as its card says)."}
+    )
+    data_names: list[str] = field(
+        default_factory=list, metadata={"help": "For the card: names of the data on the Hub (default: --dataset)."}
+    )
+    card_sentences: int = field(
+        default=20,
+        metadata={"help": "For the card: test (or validation) pairs of the contribution curve; 0 for none."},
+    )
+
+    @property
+    def codes(self) -> tuple[str, str]:
+        """Language codes for a many-language checkpoint."""
+        return self.source_code or self.source_lang, self.target_code or self.target_lang
+
+
+def check_data(data: DataArguments, config: Any) -> None:
+    """Refuse arguments that contradict each other, before anything is loaded."""
+    if data.streaming and config.max_steps < 1:
+        raise InputError("--streaming: a stream has no end; give --max_steps")
+    if config.eval_strategy != "no" and not data.valid:
+        raise InputError(f"--eval_strategy: {config.eval_strategy.value} needs --valid")
+    if data.contribution_steps and not data.valid:
+        raise InputError(f"--contribution_steps: {data.contribution_steps} need --valid")
+    if not math.isfinite(config.learning_rate):
+        raise InputError(f"--learning_rate: {config.learning_rate} must be finite, e.g. 5e-5")
+    place = Path(config.output_dir)
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        raise InputError(f"--output_dir: {config.output_dir} cannot be made or written in; name another")
+
+
+def open_split(data: DataArguments, split: str) -> Iterable[tuple[str, str]]:
+    """Pairs of "train", "valid" or "test"; starts over at each `iter()`."""
+    from hf_nmt_interp.text.corpus import read_dataset, read_pairs
+    from hf_nmt_interp.training.data import Restartable
+
+    where = getattr(data, split)
+    fields: dict[str, Any] = {"source": data.source_lang, "target": data.target_lang}
+    if data.dataset is not None:
+        if len(where) != 1:
+            raise InputError(f"--{split}: with --dataset give the name of one split, got {where}")
+        options: dict[str, Any] = {"config": data.dataset_config, "split": where[0]}
+        streaming = data.streaming and split == "train"
+        read = partial(read_dataset, data.dataset, **fields, **options, streaming=streaming)
+    elif len(where) in (1, 2):
+        read = partial(read_pairs, *where, **fields)
+    else:
+        raise InputError(f"--{split}: give two text files or one JSONL file, got {where}")
+    if data.punctuation == "attached":
+        return Restartable(read)
+    return Restartable(
+        lambda: ((separate_punctuation(source), separate_punctuation(target)) for source, target in read())
+    )

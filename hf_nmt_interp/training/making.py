@@ -1,0 +1,102 @@
+"""Models and tokenizers to be trained: new ones, or those of a checkpoint."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.training.arguments import DataArguments, open_split
+
+
+def load_checkpoint(name: str, data: DataArguments) -> tuple[Any, Any]:
+    """The seq2seq model to go on from, in float32, and its tokenizer.
+
+    Args:
+        name: folder, Hub id, or a translator in the box such as `demo:en-de`.
+        data: gives the languages.
+    """
+    from transformers import AutoModelForSeq2SeqLM
+
+    from hf_nmt_interp.decoding.languages import set_languages
+    from hf_nmt_interp.models.loading import load_model, load_tokenizer
+
+    model, tokenizer = load_model(AutoModelForSeq2SeqLM, name), load_tokenizer(name)
+    set_languages(model, tokenizer, *data.codes)
+    return model, tokenizer
+
+
+def new_tokenizer(data: DataArguments, config: Any, vocab_size: int, max_length: int) -> Any:
+    """A tokenizer made of the training pairs; the one in the output folder if an earlier run has made it."""
+    from transformers import MarianTokenizer
+
+    from hf_nmt_interp.training.vocabulary import train_marian_tokenizer
+
+    folder = Path(config.output_dir) / "tokenizer"
+    with config.main_process_first(desc="vocabulary"):
+        if not (folder / "tokenizer_config.json").is_file():
+            pairs = islice(open_split(data, "train"), data.vocabulary_pairs)
+            sentences = (side for pair in pairs for side in pair)
+            part = folder.with_name("tokenizer.part")  # appears under its name when it is whole
+            train_marian_tokenizer(sentences, part, vocab_size, data.source_lang, data.target_lang, max_length)
+            shutil.rmtree(folder, ignore_errors=True)
+            part.rename(folder)
+    tokenizer = MarianTokenizer.from_pretrained(folder)
+    if len(tokenizer) != vocab_size:
+        raise InputError(
+            f"--vocab_size: {vocab_size}, but {folder} of an earlier run has {len(tokenizer)}; "
+            "give that, or another --output_dir"
+        )
+    return tokenizer
+
+
+def special_ids(tokenizer: Any) -> dict[str, int]:
+    """Fields of a new model's configuration: padding begins a translation and EOS ends it, as in Marian."""
+    pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
+    return {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": eos, "forced_eos_token_id": eos}
+
+
+def read_settings(texts: Iterable[str], kind: Any) -> dict[str, Any]:
+    """Fields of a new model's configuration from NAME=VALUE, e.g. of `--set`.
+
+    Args:
+        texts: as the user wrote them.
+        kind: the configuration's class.
+    """
+    known = [one for one in kind.__annotations__ if one != "vocab_size" and not one.endswith("_id")]
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if name not in known:
+            raise InputError(f"--set: {text!r} sets none of {', '.join(known)}")
+        try:
+            found[name] = json.loads(value)
+        except (ValueError, RecursionError):  # no JSON, or a number or a nesting that Python does not read
+            found[name] = value
+    return found
+
+
+def make_model(make_config: Callable[[], Any], tokenizer: Any, max_length: int, arguments: str) -> Any:
+    """A new model with random weights, which translates with 4 beams and never writes padding.
+
+    Args:
+        make_config: gives its configuration.
+        tokenizer: its tokenizer.
+        max_length: of its translations.
+        arguments: where the sizes were given, for messages.
+    """
+    from huggingface_hub.errors import StrictDataclassError
+    from transformers import AutoModelForSeq2SeqLM, GenerationConfig
+
+    try:
+        model: Any = AutoModelForSeq2SeqLM.from_config(make_config())
+    except InputError:
+        raise
+    except (ValueError, TypeError, RuntimeError, ZeroDivisionError, StrictDataclassError) as error:
+        raise InputError(f"{arguments}: {error}; no model can be made of this") from error
+    model.generation_config = GenerationConfig(
+        num_beams=4, max_length=max_length, bad_words_ids=[[tokenizer.pad_token_id]], **special_ids(tokenizer)
+    )
+    return model
