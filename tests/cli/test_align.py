@@ -305,9 +305,9 @@ class TestAER:
 
 class TestBestAttention:
     @pytest.fixture
-    def best(self, run, model_folder, files, tmp_path):
+    def best(self, run, model_folder, tiny, files, tmp_path):
         """Run `best-attention` with gold links that one head of the tiny model gives."""
-        links = hni.align(*load(str(model_folder)), ENGLISH, GERMAN, method="attention", layer=1, head=1)
+        links = hni.align(*tiny, ENGLISH, GERMAN, method="attention", layer=1, head=1)
         (tmp_path / "gold").write_text("".join(f"{format_links(pair)}\n" for pair in links))
         start = "best-attention", "--model", model_folder, "--gold", tmp_path / "gold", *files
         return lambda *arguments: run(*start, *arguments)
