@@ -337,6 +337,7 @@ class TestBestAttention:
     def test_errors(self, best, tmp_path) -> None:
         gold, target = tmp_path / "gold", tmp_path / "in.de"
         assert f"--save: {gold}: Not a directory" in best("--save", gold).err
+        assert "--save: '' exists and is not empty" in best("--save", "").err  # of a variable that is not set
         gold.write_text("0-0\n")
         assert f"{gold}: 1 lines" in best().err
         (tmp_path / "in.en").write_text("A\n")
