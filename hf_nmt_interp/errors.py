@@ -1,5 +1,38 @@
-"""Errors whose cause is the caller's input: the message names the argument, the value and the remedy."""
+"""Errors whose cause is the caller's input."""
+
+from typing import Any
 
 
 class InputError(ValueError):
-    """Bad user input; the command line prints it as one line and exits with code 2."""
+    """Bad user input, in parts; printed as one line, `argument: value problem; remedy`.
+
+    Args:
+        argument: what the caller gave: an argument, a flag, a file.
+        value: its value; None if there is nothing to show.
+        problem: what is wrong with it.
+        remedy: what to do about it.
+        row: number of the sentence or line among those given, from 0.
+
+    >>> print(InputError("batch_size", 0, "must be at least 1", "the default is 16"))
+    batch_size: 0 must be at least 1; the default is 16
+    >>> print(InputError("sources", None, "has no words", "leave it out", row=3))
+    sources[3]: has no words; leave it out
+    """
+
+    def __init__(
+        self, argument: str, value: Any = None, problem: str = "", remedy: str = "", row: int | None = None
+    ) -> None:
+        super().__init__(argument, value, problem, remedy, row)
+        self.argument, self.value, self.problem, self.remedy, self.row = argument, value, problem, remedy, row
+
+    def __str__(self) -> str:
+        if not self.problem:
+            return self.argument
+        where = self.argument if self.row is None else f"{self.argument}[{self.row}]"
+        return f"{where}: {self.reason}"
+
+    @property
+    def reason(self) -> str:
+        """The line without the argument."""
+        shown = "" if self.value is None else f"{self.value!r} "
+        return f"{shown}{self.problem}" + (f"; {self.remedy}" if self.remedy else "")

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.training.arguments import DataArguments
+from hf_nmt_interp.training.job import find_checkpoint
 from hf_nmt_interp.training.launch import read_arguments, run_script
-from hf_nmt_interp.training.run import find_checkpoint
 
 DEFAULTS = {"learning_rate": 1e-3, "lr_scheduler_type": "constant", "tokens_per_batch": 256, "max_steps": 4000}
 DEFAULTS |= {"optim": "adamw_torch_fused", "save_steps": 500, "save_total_limit": 1, "logging_steps": 500}
@@ -70,7 +70,7 @@ def make_parser() -> Any:
 
 def train(name: str, model: Any, study: StudyArguments, task: Any, config: Any) -> None:
     """Train one model, going on from its last checkpoint, with snapshots on the way."""
-    from hf_nmt_interp.training.learning import RUNS, SnapshotCallback, evaluation_steps
+    from hf_nmt_interp.training.snapshot_callback import RUNS, SnapshotCallback, evaluation_steps
     from hf_nmt_interp.training.translation import TranslationTrainer
 
     steps = evaluation_steps(config.max_steps, study.early_steps or task.EARLY, study.every or task.EVERY)
@@ -93,8 +93,8 @@ def main() -> None:
 
     from transformers import set_seed
 
-    from hf_nmt_interp.training.learning import RUNS, is_complete
-    from hf_nmt_interp.training.learning_tasks import make_task
+    from hf_nmt_interp.training.attention_tasks import make_task
+    from hf_nmt_interp.training.snapshot_callback import RUNS, is_complete
 
     task = make_task(study, data, config)
     folder = Path(config.output_dir)
@@ -111,17 +111,17 @@ def main() -> None:
 
 def report(folder: Path, paper: str | None) -> None:
     """The row, the curves and the figure of all snapshots in the folder."""
-    from hf_nmt_interp.metrics.learning_table import MEASURES, learning_curves, table_row
-    from hf_nmt_interp.report.learning import learning_text, plot_learning
+    from hf_nmt_interp.report.attention_learning import learning_text, plot_agreement
+    from hf_nmt_interp.studies.attention_learning import MEASURES, learning_curves, table_row
     from hf_nmt_interp.text.tables import csv_text
-    from hf_nmt_interp.training.learning import RUNS, read_snapshots
+    from hf_nmt_interp.training.snapshot_callback import RUNS, read_snapshots
 
     runs = {name: read_snapshots(folder / name) for name in RUNS}
     curves = {measure: learning_curves(runs, measure) for measure in MEASURES}
     found = {measure: table_row(rows) for measure, rows in curves.items()}
     rows = [{"measure": name} | row for name, row in found.items()]
     (folder / "row.csv").write_text(csv_text(rows), encoding="utf-8")
-    plot_learning(curves["agreement"], folder / "curves.svg")
+    plot_agreement(curves["agreement"], folder / "curves.svg")
     print(learning_text({"A": found["agreement"], "tau": found["kendall_tau"]}, paper))
 
 

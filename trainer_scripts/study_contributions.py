@@ -149,7 +149,7 @@ def results_of(folder: Path) -> Row:
 
 def train(args: argparse.Namespace, name: str, words: Iterable[Any], script: str = "train_translation") -> None:
     """A training by its own script, unless it has ended before."""
-    from hf_nmt_interp.training.run import command
+    from hf_nmt_interp.training.job import command
 
     before, sys.argv = sys.argv, [str(Path(__file__).with_name(f"{script}.py")), *words_for(args, name, words)]
     try:
@@ -171,8 +171,8 @@ def options_of(line: str) -> str:
 
 def score(args: argparse.Namespace) -> None:
     """Test the translator as it comes."""
-    from hf_nmt_interp.training.making import load_checkpoint
-    from hf_nmt_interp.training.run import Run
+    from hf_nmt_interp.training.job import Run
+    from hf_nmt_interp.training.new_models import load_checkpoint
     from hf_nmt_interp.training.translation import TranslationTrainer
 
     asked = {"model": args.model, "test": list(map(str, args.test))}
@@ -186,10 +186,10 @@ def score(args: argparse.Namespace) -> None:
 
 def report(args: argparse.Namespace, names: dict[str, str]) -> None:
     """Study the models, by their labels; write figure, numbers and table, and print the table."""
-    from hf_nmt_interp.analysis.contribution_study import contribution_study
     from hf_nmt_interp.cli.verbs.contributions import study_models, track_models
     from hf_nmt_interp.report.contributions import contribution_markdown, plot_contributions, plot_training, table_rows
-    from hf_nmt_interp.training.run import command
+    from hf_nmt_interp.studies.contribution_study import contribution_study
+    from hf_nmt_interp.training.job import command
 
     *_, last = names
     study = contribution_study(

@@ -115,8 +115,8 @@ def copy(args: argparse.Namespace, name: str, task_name: str, members: Sequence[
     import numpy as np
     import torch
 
-    from hf_nmt_interp.training.side_by_side import StackedTranslators
-    from hf_nmt_interp.training.toy_tasks import COPY_TASKS, TEST
+    from hf_nmt_interp.studies.side_by_side import StackedTranslators
+    from hf_nmt_interp.studies.toy_tasks import COPY_TASKS, TEST
 
     task = COPY_TASKS[task_name]
     stack = StackedTranslators([new_translator(task.words, args.hidden_size, member) for member in members])
@@ -136,7 +136,7 @@ def copy(args: argparse.Namespace, name: str, task_name: str, members: Sequence[
 
 def run(args: argparse.Namespace, name: str, stack: Any, batch: Any, evaluate: Any, steps: int) -> list[Row]:
     """Train, with the state of the run and its results in a file of its own."""
-    from hf_nmt_interp.training.side_by_side import train
+    from hf_nmt_interp.studies.side_by_side import train
 
     print(f"{name}: {len(next(iter(stack.weights.values())))} models side by side", file=sys.stderr, flush=True)
     file = args.output_dir / f"{name.replace(' ', '-')}.safetensors"
@@ -155,7 +155,7 @@ def rows_of(curve: str, records: Sequence[Row], value: str) -> list[Row]:
 
 def summary(rows: Sequence[Row]) -> list[Row]:
     """For each curve: how many seeds have learned and failed, their median step of 95 %, accuracies at the end."""
-    from hf_nmt_interp.report.learning_curves import runs_of
+    from hf_nmt_interp.report.seed_curves import runs_of
 
     found = []
     for curve, runs in runs_of(rows).items():
@@ -236,8 +236,8 @@ def classify(args: argparse.Namespace, name: str) -> list[Row]:
     import torch
 
     from hf_nmt_interp.models.lstm import LSTMAttentionConfig, LSTMAttentionForSequenceClassification
-    from hf_nmt_interp.training.side_by_side import StackedClassifiers
-    from hf_nmt_interp.training.toy_tasks import LENGTH, TEST, draw_keyword
+    from hf_nmt_interp.studies.side_by_side import StackedClassifiers
+    from hf_nmt_interp.studies.toy_tasks import LENGTH, TEST, draw_keyword
 
     mode = "uniform" if name == "uniform" else "learned"
     settings: dict[str, Any] = {"vocab_size": LENGTH, "num_labels": 2, "attention_mode": mode}
@@ -344,12 +344,12 @@ def main() -> None:
 
     from rich.console import Console
 
-    from hf_nmt_interp.report.learning_curves import plot_learning
+    from hf_nmt_interp.report.seed_curves import plot_seeds
     from hf_nmt_interp.report.terminal import table
 
     for name in args.studies:
         rows, summary_rows, label = STUDIES[name](args)
-        plot_learning(rows, args.output_dir / f"{name}.png", label)
+        plot_seeds(rows, args.output_dir / f"{name}.png", label)
         Console().print(table(summary_rows))
 
 

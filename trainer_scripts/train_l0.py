@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.training.arguments import DataArguments, check_data
+from hf_nmt_interp.training.job import Run
 from hf_nmt_interp.training.launch import read_arguments, run_script
-from hf_nmt_interp.training.run import Run
 
 
 @dataclass

@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hf_nmt_interp.training.arguments import DataArguments, check_data
+from hf_nmt_interp.training.job import Run
 from hf_nmt_interp.training.launch import read_arguments, run_script
-from hf_nmt_interp.training.making import load_checkpoint
-from hf_nmt_interp.training.run import Run
+from hf_nmt_interp.training.new_models import load_checkpoint
 
 
 @dataclass

@@ -24,9 +24,9 @@ from typing import Any
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.training.arguments import DataArguments, check_data
+from hf_nmt_interp.training.job import Run
 from hf_nmt_interp.training.launch import read_arguments, run_script
-from hf_nmt_interp.training.making import load_checkpoint, make_model, new_tokenizer, special_ids
-from hf_nmt_interp.training.run import Run
+from hf_nmt_interp.training.new_models import load_checkpoint, make_model, new_tokenizer, special_ids
 
 
 @dataclass

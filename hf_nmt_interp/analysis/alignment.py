@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from hf_nmt_interp.analysis.contributions import entropy
+from hf_nmt_interp.analysis.contributions import contribution_entropy
 from hf_nmt_interp.analysis.symmetrization import flip, symmetrize
 from hf_nmt_interp.attribution.api import Text, check_tokenizer, explain, make_method, translate_ids
 from hf_nmt_interp.attribution.base import AttributionMethod
+from hf_nmt_interp.attribution.registry import parse_methods
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.translation import Translation
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.settings import parse_methods
 from hf_nmt_interp.text.pharaoh import Links
 from hf_nmt_interp.text.tokens import (
     Punctuation,
@@ -71,7 +71,7 @@ def dispersion(soft: Iterable[np.ndarray]) -> float:
     >>> round(dispersion([np.array([[0.5, 0.5], [1.0, 0.0]])]), 4)
     0.3466
     """
-    rows = [entropy(p[p.any(1)]) for p in soft if p.size]
+    rows = [contribution_entropy(p[p.any(1)]) for p in soft if p.size]
     values = np.concatenate(rows) if rows else np.zeros(0)
     return float(values.mean()) if values.size else float("nan")
 

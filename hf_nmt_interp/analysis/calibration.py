@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
-from hf_nmt_interp.attribution import chain
+from hf_nmt_interp.analysis.distributions import entropy, jensen_shannon, kendall_tau
+from hf_nmt_interp.attribution import gradients
 from hf_nmt_interp.attribution.api import batches_of, translate_ids
 from hf_nmt_interp.attribution.base import Batch, evaluating, label_log_probs, make_batch, run_model
 from hf_nmt_interp.attribution.tape import Tape
@@ -173,48 +174,6 @@ def _look(model: Any, batch: Batch, layers: list[_Layer]) -> None:
             layer.add(**{name: tau[many]})
 
 
-def entropy(p: Tensor) -> Tensor:
-    """-sum p log p over the last dimension, in nats.
-
-    >>> entropy(torch.tensor([0.5, 0.5, 0.0])).exp().item()
-    2.0
-    """
-    return -torch.xlogy(p, p).sum(-1)
-
-
-def jensen_shannon(p: Tensor, q: Tensor) -> Tensor:
-    """JSD = (KL[p || mean] + KL[q || mean]) / 2 over the last dimension, in nats (eq. 12).
-
-    >>> jensen_shannon(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])).exp().item()
-    2.0
-    """
-    return entropy((p + q) / 2) - (entropy(p) + entropy(q)) / 2
-
-
-def kendall_tau(x: Tensor, y: Tensor, kept: Tensor, variant: str = "b") -> Tensor:
-    """Kendall's tau of two scores over the last dimension; NaN where there is no pair.
-
-    Args:
-        x: [..., S].
-        y: [..., S].
-        kept: [..., S], which of them count.
-        variant: "b" divides by the root of pairs that x orders times pairs that y orders; "a" by all pairs.
-
-    >>> kendall_tau(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 3.0, 2.0]), torch.ones(3).bool()).item()
-    0.3333333432674408
-    """
-    if variant not in ("a", "b"):
-        raise InputError(f"variant: {variant!r} of Kendall's tau is not one of a, b")
-    pairs = kept[..., :, None] & kept[..., None, :]
-    first, second = (torch.sign(z[..., :, None] - z[..., None, :]) * pairs for z in (x, y))  # [..., S, S]
-    total = (first * second).sum((-2, -1))
-    if variant == "a":
-        n = kept.sum(-1)
-        return total / (n * (n - 1))
-    ordered = (first != 0).sum((-2, -1)) * (second != 0).sum((-2, -1))
-    return total / ordered.to(x.dtype).sqrt()
-
-
 @torch.inference_mode(False)
 def gradient_importance(model: Any, batch: Batch) -> Tensor:
     """tau_it = |grad of p(y_t) with respect to h_i|, h_i the encoder's output (eq. 2); the norm of d numbers.
@@ -233,12 +192,12 @@ def gradient_importance(model: Any, batch: Batch) -> Tensor:
     memory = memory.clone().requires_grad_()
     inputs = batch.inputs() | {"encoder_outputs": BaseModelOutput(last_hidden_state=memory)}
     del inputs["input_ids"]
-    with torch.enable_grad(), chain.SingleOperations(), Tape([projection]) as tape:
+    with torch.enable_grad(), gradients.SingleOperations(), Tape([projection]) as tape:
         probabilities = label_log_probs(model(**inputs).logits, batch.labels).exp()
         state = tape.input(projection)
         total = probabilities.masked_fill(batch.labels == -100, 0).sum()
         (gradient,) = torch.autograd.grad(total, state, retain_graph=True)
-        (found,) = chain.autograd_scores(
+        (found,) = gradients.autograd_scores(
             state, gradient, [memory], [memory.detach()], lambda g, _: g.norm(dim=-1), _STEPS
         )
     return found * (batch.attention_mask != 0)[:, None]

@@ -9,10 +9,10 @@ from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.errors import InputError
 
 
-def entropy(contributions: np.ndarray) -> np.ndarray:
+def contribution_entropy(contributions: np.ndarray) -> np.ndarray:
     """Entropy (nats) of each row, normalised to sum 1; NaN for a row without mass.
 
-    >>> entropy(np.array([[2.0, 2.0], [1.0, 0.0]])).round(4).tolist()
+    >>> contribution_entropy(np.array([[2.0, 2.0], [1.0, 0.0]])).round(4).tolist()
     [0.6931, 0.0]
     """
     if (contributions < 0).any():
@@ -31,12 +31,12 @@ def source_contribution(result: AttributionResult) -> np.ndarray:
 
 def source_entropy(result: AttributionResult) -> np.ndarray:
     """[T], entropy of the source contributions of each step: how many source tokens it looks at."""
-    return entropy(result.source)
+    return contribution_entropy(result.source)
 
 
 def prefix_entropy(result: AttributionResult) -> np.ndarray:
     """[T], entropy of the prefix contributions of each step; NaN at the first, which has no prefix."""
-    return entropy(result.prefix)
+    return contribution_entropy(result.prefix)
 
 
 def position_influence(result: AttributionResult) -> np.ndarray:

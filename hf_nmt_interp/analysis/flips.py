@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hf_nmt_interp.attribution import chain
+from hf_nmt_interp.attribution import gradients
 from hf_nmt_interp.attribution.base import Batch, evaluating, label_log_probs, make_batch
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.errors import InputError
@@ -80,7 +80,12 @@ def _of_words(model: Any, batch: Batch, replacement: str) -> Tensor:
         inputs.append(embedding.detach().clone().requires_grad_())
         return inputs[-1]
 
-    with torch.enable_grad(), chain.SingleOperations(), chain.embeddings(stack, leaf), Tape([projection]) as tape:
+    with (
+        torch.enable_grad(),
+        gradients.SingleOperations(),
+        gradients.embeddings(stack, leaf),
+        Tape([projection]) as tape,
+    ):
         loss = -label_log_probs(model(**batch.inputs()).logits, batch.labels)
         state = tape.input(projection)
         (gradient,) = torch.autograd.grad(loss.sum(), state, retain_graph=True)
@@ -89,7 +94,7 @@ def _of_words(model: Any, batch: Batch, replacement: str) -> Tensor:
             ids = torch.arange(embedding.num_embeddings, device=state.device)
             table = embedding(ids).detach() * stack.scale  # as the model looks words up: BART scales inside
         steps = max(1, _NUMBERS // (batch.input_ids.numel() * (state.shape[-1] if table is None else len(table))))
-        (scores,) = chain.autograd_scores(
+        (scores,) = gradients.autograd_scores(
             state, gradient, inputs, [inputs[0].detach()], lambda g, e: _change(g, e, table), steps
         )
     return scores

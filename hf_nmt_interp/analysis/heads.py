@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hf_nmt_interp.analysis.roles import COMMON, SCORES, HeadScore, Relation, Row, TokenScore, View, roles_of
+from hf_nmt_interp.analysis.roles import COMMON, HEAD_SCORES, HeadScore, Relation, Row, TokenScore, View, roles_of
 from hf_nmt_interp.attribution.api import batches_of, translate_ids
 from hf_nmt_interp.attribution.attention import attention_weights
 from hf_nmt_interp.attribution.base import evaluating, make_batch, run_model
@@ -140,7 +140,7 @@ def head_report(
     pairs = _encode(model, tokenizer, sources, targets, batch_size)
     counts = token_counts(tokenizer, corpus) if corpus is not None else _counts_of([p.translation for p in pairs])
     common = _common(counts)
-    found: dict[tuple[str, int], list[HeadScore]] = defaultdict(lambda: [make() for make in SCORES.values()])
+    found: dict[tuple[str, int], list[HeadScore]] = defaultdict(lambda: [make() for make in HEAD_SCORES.values()])
 
     def show(views: Iterable[tuple[Attention, int, View]], level: str) -> None:
         for attention, layer, view in views:
@@ -189,7 +189,7 @@ def head_facts(
     translations = [pair.translation for pair in pairs]
     batch = collate(translations, model.config.pad_token_id or 0, model.device)
     shares = LRP(model, **lrp or {}).head_relevance_sums(**batch) if relevance else {}
-    scores = [score for make in SCORES.values() if isinstance(score := make(), TokenScore)]
+    scores = [score for make in HEAD_SCORES.values() if isinstance(score := make(), TokenScore)]
     found: list[Row] = []
     for b, views in enumerate(_token_views(model, pairs, counts, _common(counts) if counts else None)):
         rows: list[Row] = []
@@ -207,7 +207,7 @@ def head_facts(
 
 def report_of(sentences: Iterable[Row], about: dict[str, Any]) -> HeadReport:
     """The report of what `head_facts` told of sentences; memory does not grow with them."""
-    found: dict[tuple[str, int], list[HeadScore]] = defaultdict(lambda: [make() for make in SCORES.values()])
+    found: dict[tuple[str, int], list[HeadScore]] = defaultdict(lambda: [make() for make in HEAD_SCORES.values()])
     heads: dict[tuple[str, int], list[int]] = {}
     relevance: dict[tuple[str, int, int], float] = defaultdict(float)
     number = steps = 0

@@ -1,7 +1,7 @@
 """What attention heads do, told from where they look (voita2019, sections 4 and 5).
 
-A score is a class that sees the attention of a layer's heads sentence by sentence and a line in `SCORES`; its `roles`
-says what a head with such scores does.
+A score is a class that sees the attention of a layer's heads sentence by sentence and a line in `HEAD_SCORES`; its
+`roles` says what a head with such scores does.
 """
 
 from abc import ABC, abstractmethod
@@ -213,7 +213,7 @@ class RareWords(TokenScore):
 
 
 # role, or what is measured -> how
-SCORES: dict[str, type[HeadScore]] = {
+HEAD_SCORES: dict[str, type[HeadScore]] = {
     "confidence": Confidence,
     "positional": Positional,
     "syntactic": Syntactic,
@@ -227,4 +227,4 @@ def roles_of(row: Row) -> list[str]:
     >>> roles_of({"position": -1, "position_share": 0.95, "two_rarest": 0.2})
     ['positional: -1']
     """
-    return [f"{role}: {more}" if more else role for role, score in SCORES.items() for more in score.roles(row)]
+    return [f"{role}: {more}" if more else role for role, score in HEAD_SCORES.items() for more in score.roles(row)]

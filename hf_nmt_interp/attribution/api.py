@@ -10,12 +10,12 @@ from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution import METHODS
 from hf_nmt_interp.attribution.base import AttributionMethod, Scores, check_ids, evaluating
+from hf_nmt_interp.attribution.registry import check_type, method_settings
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.generation import plain_generate, record_generation, translations_of
 from hf_nmt_interp.decoding.translation import Translation, collate
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import positions
-from hf_nmt_interp.settings import check_type, method_settings
 from hf_nmt_interp.text.tokens import TokenWords, as_sentences, encode_source, encode_target, words_of
 
 Text = str | Sequence[str]  # a sentence, or its words

@@ -192,7 +192,10 @@ class LRP(AttributionMethod):
 
 def _operations(parts: Parts) -> list[Any]:
     """Every linear layer and norm that relevance goes through, the output projection first."""
-    found: list[nn.Module] = [parts.projection, *([parts.head.dense, parts.head.norm] if parts.head else [])]
+    found: list[nn.Module] = [
+        parts.projection,
+        *([parts.output_head.dense, parts.output_head.norm] if parts.output_head else []),
+    ]
     for stack in (parts.encoder, parts.decoder):
         found += [norm for norm in (stack.embedding_norm, stack.final_norm) if norm is not None]
         for sub in (sub for layer in stack.layers for sub in layer):
@@ -240,7 +243,7 @@ class _Walk:
     @torch.inference_mode()
     def run(self) -> None:
         """Fill `source` [K, S], `prefix` [K, T] (the decoder's inputs) and `heads` [K, H] of each attention core."""
-        states = self._in(self.parts.head.dense if self.parts.head else self.parts.projection, self.T)
+        states = self._in(self.parts.output_head.dense if self.parts.output_head else self.parts.projection, self.T)
         self.encoded = self._in(self.parts.attentions("cross")[0].key, self.S)  # what the encoder gave, [S, d]
         relevance = self._from_logits()
         self.memory = relevance.new_zeros(self.S, self.K, self.encoded.shape[-1])
@@ -328,7 +331,7 @@ class _Walk:
         relevance = x.new_zeros(self.T, self.K, x.shape[-1])
         at = torch.arange(self.K, device=x.device)
         relevance[at + self.start, at] = here
-        head = self.parts.head
+        head = self.parts.output_head
         if head is None:
             return relevance
         self._check(head.norm, self._out(head.norm, self.T), self._in(projection, self.T))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from hf_nmt_interp.attribution import chain
+from hf_nmt_interp.attribution import gradients
 from hf_nmt_interp.attribution.base import AttributionMethod, Batch, Scores, label_log_probs, run_model
 from hf_nmt_interp.attribution.smoothing import Memory, Noise, clean_log_probs, take
 from hf_nmt_interp.attribution.tape import Tape
@@ -16,12 +16,12 @@ from hf_nmt_interp.errors import InputError
 
 _CACHED_ROWS = 2048  # gradients carried back at a time: enough for fast products, few enough for caches
 
-SCORES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # of the labels' logits and log-probabilities [B, T]
+STEP_SCORES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # of the labels' logits and log-probabilities [B, T]
     "log_probability": lambda logit, log_probability: log_probability,
     "probability": lambda logit, log_probability: log_probability.exp(),
     "logit": lambda logit, log_probability: logit,
 }
-AGGREGATES: dict[str, chain.Reduce] = {  # of gradients and embeddings [..., d]
+AGGREGATES: dict[str, gradients.Reduce] = {  # of gradients and embeddings [..., d]
     "product": lambda gradient, embedding: (gradient * embedding).sum(-1),
     "li2016": lambda gradient, embedding: gradient.abs().mean(-1),
 }
@@ -61,13 +61,13 @@ class Saliency(AttributionMethod):
     ) -> None:
         super().__init__(model)
         for argument, value, known in (
-            ("score", score, SCORES),
+            ("score", score, STEP_SCORES),
             ("average", average, ("normalised", "raw")),
             ("aggregate", aggregate, AGGREGATES),
         ):
             if value not in known:
                 raise InputError(f"{argument}: {value!r} is not one of {', '.join(known)}")
-        self.score, self.reduce, self.average = SCORES[score], AGGREGATES[aggregate], average
+        self.score, self.reduce, self.average = STEP_SCORES[score], AGGREGATES[aggregate], average
         self.noise = Noise(self.parts.encoder, smoothgrad, sigma, seed)
         self.memory = Memory(model, self.parts, max_memory)
 
@@ -103,14 +103,14 @@ class Saliency(AttributionMethod):
 
             return change
 
-        by_hand = chain.is_plain(self.model)
-        modules = chain.modules(self.parts) if by_hand else [self.parts.projection]
+        by_hand = gradients.is_plain(self.model)
+        modules = gradients.modules(self.parts) if by_hand else [self.parts.projection]
         with ExitStack() as context:
             context.enter_context(torch.enable_grad())
             if not by_hand:
-                context.enter_context(chain.SingleOperations())
-            context.enter_context(chain.embeddings(self.parts.encoder, input_of(noise)))
-            context.enter_context(chain.embeddings(self.parts.decoder, input_of(None)))
+                context.enter_context(gradients.SingleOperations())
+            context.enter_context(gradients.embeddings(self.parts.encoder, input_of(noise)))
+            context.enter_context(gradients.embeddings(self.parts.decoder, input_of(None)))
             tape = context.enter_context(Tape(modules))
             logits = run_model(self.model, batch.inputs()).logits
             log_probs = label_log_probs(logits, batch.labels)
@@ -122,14 +122,14 @@ class Saliency(AttributionMethod):
             (gradient,) = torch.autograd.grad(scores.sum(), state, retain_graph=not by_hand)
         log_probs = log_probs.detach()
         if by_hand:
-            return *self._walk(chain.Record(self.parts, batch, tape, gradient, *clean)), log_probs
+            return *self._walk(gradients.Record(self.parts, batch, tape, gradient, *clean)), log_probs
         lengths = batch.labels.shape[1] + batch.input_ids.shape[1]
         steps = max(1, self.memory.rows // (lengths * len(batch.labels)))
-        source, decoder = chain.autograd_scores(state, gradient, inputs, clean, self.reduce, steps)
+        source, decoder = gradients.autograd_scores(state, gradient, inputs, clean, self.reduce, steps)
         shown = batch.attention_mask[:, None] != 0
         return source * shown, decoder, log_probs
 
-    def _walk(self, record: chain.Record) -> tuple[Tensor, Tensor]:
+    def _walk(self, record: gradients.Record) -> tuple[Tensor, Tensor]:
         labels, lengths = record.batch.labels, [record.batch.source_lengths, record.batch.target_lengths]
         to_source, to_decoder = (record.source.new_zeros(*labels.shape, x.shape[1]) for x in (record.source, labels))
         rows = min(_CACHED_ROWS, self.memory.rows)
@@ -138,7 +138,7 @@ class Saliency(AttributionMethod):
             steps = max(1, rows // max(S, T))
             for t in range(0, T, steps):
                 these = slice(t, min(t + steps, T))
-                scores = chain.Walk(record, some, these).scores(self.reduce)
+                scores = gradients.Walk(record, some, these).scores(self.reduce)
                 to_source[some, these, :S], to_decoder[some, these, : these.stop] = scores
         return to_source, to_decoder
 

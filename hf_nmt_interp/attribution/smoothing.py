@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from hf_nmt_interp.attribution import chain
+from hf_nmt_interp.attribution import gradients
 from hf_nmt_interp.attribution.attention import AttentionWeights
 from hf_nmt_interp.attribution.base import Batch, Scores, label_log_probs, run_model
 from hf_nmt_interp.errors import InputError
@@ -143,7 +143,7 @@ class SmoothedAttention(AttentionWeights):
         """Mean of the weights of the noisy copies."""
 
         def one_pass(copies: Batch, noise: Tensor) -> Sequence[Tensor]:
-            with chain.embeddings(self.parts.encoder, noise.add):
+            with gradients.embeddings(self.parts.encoder, noise.add):
                 scores = AttentionWeights.explain(self, copies)
             return scores.source, scores.prefix, scores.start
 

@@ -10,7 +10,7 @@ from hf_nmt_interp.text.corpus import Pair, read_parallel
 from hf_nmt_interp.text.pharaoh import Links, read_gold
 
 MODEL = "demo:en-de"
-FORMATS = ("table", "json", "tsv", "html")
+OUTPUT_FORMATS = ("table", "json", "tsv", "html")
 _SUFFIXES = {
     "json": "json",
     "jsonl": "json",
@@ -70,7 +70,7 @@ def add_gold(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--gold-base", type=int, choices=(0, 1), default=0, help="what LINKS counts from (default: 0)")
 
 
-def add_output(parser: argparse.ArgumentParser, formats: Sequence[str] = FORMATS) -> None:
+def add_output(parser: argparse.ArgumentParser, formats: Sequence[str] = OUTPUT_FORMATS) -> None:
     """`--format`, whose default is the first one, and `--output`."""
     group = parser.add_argument_group("output")
     group.add_argument(
@@ -81,7 +81,10 @@ def add_output(parser: argparse.ArgumentParser, formats: Sequence[str] = FORMATS
 
 
 def add_translating(
-    parser: argparse.ArgumentParser, batch_size: int = 16, formats: Sequence[str] = FORMATS, several: bool = False
+    parser: argparse.ArgumentParser,
+    batch_size: int = 16,
+    formats: Sequence[str] = OUTPUT_FORMATS,
+    several: bool = False,
 ) -> None:
     """Sentences, model (or `several`), decoding and output: for verbs that translate."""
     add_sentences(parser)

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from hf_nmt_interp.cli.arguments import generate_options
-from hf_nmt_interp.cli.corpus import Job, Texts
+from hf_nmt_interp.cli.sharded_run import Job, Texts
 from hf_nmt_interp.cli.shards import Row
 from hf_nmt_interp.errors import InputError
 

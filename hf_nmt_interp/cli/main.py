@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from hf_nmt_interp.cli.corpus import check_processes
 from hf_nmt_interp.cli.output import check_outputs
+from hf_nmt_interp.cli.sharded_run import check_processes
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.version import __version__
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from hf_nmt_interp.errors import InputError
 
 Row = dict[str, Any]
-FORMATS = ("jsonl", "parquet")
+SHARD_FORMATS = ("jsonl", "parquet")
 
 
 class Writer(Protocol):
@@ -138,9 +138,9 @@ class ShardFolder:
     def about(self) -> Row:
         """What was run."""
         found = self._read("run.json", "is not a folder that --shards wrote", "shard_size")
-        if found.get("shard_format") not in FORMATS:
+        if found.get("shard_format") not in SHARD_FORMATS:
             raise InputError(
-                f"{self.folder}: its run.json has no shard_format of {', '.join(FORMATS)}; was it changed?"
+                f"{self.folder}: its run.json has no shard_format of {', '.join(SHARD_FORMATS)}; was it changed?"
             )
         return found
 

@@ -100,7 +100,7 @@ class Stack:
 
 
 @dataclass(frozen=True)
-class Head:
+class OutputHead:
     """`norm(activation(dense(x)))`."""
 
     dense: nn.Linear
@@ -110,7 +110,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Parts:
-    """A translator taken apart: `projection(head(decoder's output * output_scale)) + logits_bias` are its logits.
+    """A translator taken apart; logits are `projection(output_head(decoder's output * output_scale)) + logits_bias`.
 
     A translator that is no Transformer has `weighted_sums`, one a decoder layer, and no other layers.
     """
@@ -118,7 +118,7 @@ class Parts:
     encoder: Stack
     decoder: Stack
     projection: nn.Linear
-    head: Head | None = None
+    output_head: OutputHead | None = None
     logits_bias: Tensor | None = None
     output_scale: float = 1.0
     weighted_sums: list[WeightedSum] = field(default_factory=list)
@@ -257,7 +257,7 @@ def _bert2bert(model: Any) -> Parts:
         raise InputError("model: encoder and decoder of different width (enc_to_dec_proj) are not supported")
     head = decoder.cls.predictions
     last = head.transform
-    between = Head(last.dense, last.transform_act_fn, last.LayerNorm)
+    between = OutputHead(last.dense, last.transform_act_fn, last.LayerNorm)
     return Parts(stack(encoder, False), stack(decoder.bert, True), head.decoder, between)
 
 

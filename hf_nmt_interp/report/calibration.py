@@ -9,7 +9,7 @@ from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.style import DASHES, PALETTE, bars, legend_below, line_styles, panels, save
 from hf_nmt_interp.text.tables import csv_text
 
-FORMATS = ("svg", "pdf")
+FIGURE_FORMATS = ("svg", "pdf")
 
 
 def name_of(report: CalibrationReport) -> str:
@@ -33,8 +33,8 @@ def plot_calibration(reports: Sequence[CalibrationReport], folder: str | Path, k
     Returns:
         The files of the figures.
     """
-    if kind not in FORMATS:
-        raise InputError(f"kind: {kind!r} is not one of {', '.join(FORMATS)}")
+    if kind not in FIGURE_FORMATS:
+        raise InputError(f"kind: {kind!r} is not one of {', '.join(FIGURE_FORMATS)}")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     layers = [row for row in calibration_rows(reports) if row["layer"] != "all"]

@@ -6,9 +6,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from hf_nmt_interp.analysis.contribution_study import STUDIED, ContributionStudy, Row, is_shown
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.style import legend_below, line_styles, panel_lines, save
+from hf_nmt_interp.studies.contribution_study import STUDIED, ContributionStudy, Row, is_shown
 
 _LABELS = {
     "source_contribution": "source contribution",

@@ -9,13 +9,13 @@ import numpy as np
 from rich.table import Table
 
 from hf_nmt_interp.analysis.heads import KINDS, HeadReport
-from hf_nmt_interp.analysis.roles import DIRECTIONS, RELATIONS, SCORES, Row
+from hf_nmt_interp.analysis.roles import DIRECTIONS, HEAD_SCORES, RELATIONS, Row
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.style import PALETTE, SHADES, line_styles, panels, save
 from hf_nmt_interp.report.terminal import table
 
 # roles are also written into the cells; from light to dark, so that text can be read on them
-COLOURS = dict(zip([role for role in SCORES if role != "confidence"], reversed(PALETTE), strict=False))
+COLOURS = dict(zip([role for role in HEAD_SCORES if role != "confidence"], reversed(PALETTE), strict=False))
 NO_ROLE = "#EEEEEE"
 _SHORT = {"_to_head": "→head", "_to_dependent": "→dep", "rare words": "rare", "syntactic: ": "", "positional: ": ""}
 

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 from hf_nmt_interp.errors import InputError
 
 Pair = tuple[str, str]
+Example = dict[str, list[int]]  # input_ids and labels of one sentence pair
 Texts = tuple[str, ...]
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # NUL and lone surrogates
 

@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from hf_nmt_interp.errors import InputError
-
-Example = dict[str, list[int]]
+from hf_nmt_interp.text.corpus import Example
 
 
 def pad_batch(examples: list[Example], pad_id: int) -> dict[str, Tensor]:

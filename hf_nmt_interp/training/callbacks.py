@@ -8,8 +8,8 @@ from typing import Any
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
-from hf_nmt_interp.analysis.contribution_study import ContributionStudy, contribution_study
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.studies.contribution_study import ContributionStudy, contribution_study
 from hf_nmt_interp.text.files import write_whole
 
 CONTRIBUTIONS = "contributions.csv"

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from hf_nmt_interp.text.corpus import Pair
-from hf_nmt_interp.training.batching import Example
+from hf_nmt_interp.text.corpus import Example, Pair
 
 
-def encode_pairs(tokenizer: Any, pairs: Iterable[Pair], max_length: int, *, cut: bool = False) -> Iterator[Example]:
+def encode_examples(tokenizer: Any, pairs: Iterable[Pair], max_length: int, *, cut: bool = False) -> Iterator[Example]:
     """Tokenise pairs of sentences.
 
     Args:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import ProgressCallback, set_seed
 
+from hf_nmt_interp.analysis.distributions import entropy
 from hf_nmt_interp.attribution.base import evaluating, label_log_probs
 from hf_nmt_interp.decoding.force import decoder_inputs
 from hf_nmt_interp.decoding.sampling import Sample
@@ -18,7 +19,7 @@ from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.metrics.risks import Risk, make_risk
 from hf_nmt_interp.models.families import positions
 from hf_nmt_interp.training.candidates import SEARCHES, Candidate, CandidateScorer, Sources, ids_of, pad_targets, until
-from hf_nmt_interp.training.risk import candidate_set, entropy, risk_weights
+from hf_nmt_interp.training.expected_risk import candidate_set, risk_weights
 from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
 
 logger = logging.getLogger(__name__)

@@ -16,13 +16,13 @@ from transformers import PreTrainedModel, Seq2SeqTrainer, Seq2SeqTrainingArgumen
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, rotate_checkpoints
 
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.report.hub import Pushed, make_repo, push_folder
+from hf_nmt_interp.hub import Pushed, make_repo, push_folder
 from hf_nmt_interp.training.batching import TokenBatches
+from hf_nmt_interp.training.cards import hub_name, write_card
 from hf_nmt_interp.training.checkpoints import ARGUMENTS, STATE, UNFINISHED, average_checkpoints, list_checkpoints
+from hf_nmt_interp.training.fsdp import make_shardable
 from hf_nmt_interp.training.launch import without_gpu_but_distributed
 from hf_nmt_interp.training.losses import label_smoothed_cross_entropy, linear_cross_entropy
-from hf_nmt_interp.training.sharding import make_shardable
-from hf_nmt_interp.training.sharing import hub_name, write_card
 
 logger = logging.getLogger(__name__)
 

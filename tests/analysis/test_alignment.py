@@ -10,7 +10,7 @@ from hf_nmt_interp.analysis.alignment import combined_scores, extract_links, joi
 from hf_nmt_interp.analysis.symmetrization import HEURISTICS, flip
 from hf_nmt_interp.attribution import AttentionWeights
 from hf_nmt_interp.attribution.api import attribute
-from hf_nmt_interp.metrics.best_attention import AttentionChoice, attention_error_rates
+from hf_nmt_interp.studies.best_attention import AttentionChoice, attention_error_rates
 from hf_nmt_interp.text.tokens import TokenWords
 from tests.reference.joint import combined, sure_links
 from tests.reference.symmetrization import grow_diag_final

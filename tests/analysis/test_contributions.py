@@ -5,7 +5,7 @@ import pytest
 
 from hf_nmt_interp.analysis.contributions import (
     contribution_curves,
-    entropy,
+    contribution_entropy,
     mean_curve,
     position_influence,
     prefix_entropy,
@@ -82,4 +82,4 @@ def test_no_results():
 
 def test_entropy_of_signed_contributions_is_refused():
     with pytest.raises(InputError, match="some are negative; entropies need a method without signs"):
-        entropy(np.array([[0.5, -0.1]]))
+        contribution_entropy(np.array([[0.5, -0.1]]))

@@ -58,7 +58,7 @@ def test_what_a_model_does_between_known_operations_is_not_skipped(family, where
         "stream": (ffn.branch.inner, ["fc2", "layer_norm", "output.dense"]),
         "activation": (ffn.branch.outer, ["fc1", "wi", "wi_0", "intermediate.dense"]),
         "memory": (cross.branch.key, ["k_proj", "EncDecAttention.k", "key"]),
-        "output": (parts.head.dense if parts.head else parts.projection, ["norm", "LayerNorm"]),
+        "output": (parts.output_head.dense if parts.output_head else parts.projection, ["norm", "LayerNorm"]),
     }[where]
     reader.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
     with pytest.raises(InputError, match=rf"at \S+({'|'.join(names)}) it does something that LRP has no rule for"):

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from hf_nmt_interp.attribution import AttentionWeights, Saliency, SmoothedAttention, chain
+from hf_nmt_interp.attribution import AttentionWeights, Saliency, SmoothedAttention, gradients
 from hf_nmt_interp.attribution.api import make_method
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.gated import GatedMarianMTModel
@@ -56,7 +56,7 @@ def by_autograd(model):
     """The same model with a hook that does nothing: its gradients are then taken by autograd, not by hand."""
     model = copy.deepcopy(model)
     model.register_forward_hook(lambda *_: None)
-    assert not chain.is_plain(model)
+    assert not gradients.is_plain(model)
     return model
 
 
@@ -66,7 +66,7 @@ def by_autograd(model):
 @pytest.mark.parametrize("aggregate", KINDS)
 def test_agrees_with_the_twin(family, score, aggregate):
     model = model_of(family, torch.float64)
-    assert chain.is_plain(model)
+    assert gradients.is_plain(model)
     batch = random_batch(model, LENGTHS)
     expected = [saliency(model, *pair_of(batch, row), score, KINDS[aggregate]) for row in range(len(LENGTHS))]
     for dtype, tolerance in ((torch.float64, 1e-8), (torch.float32, 1e-5)):

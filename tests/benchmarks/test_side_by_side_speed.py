@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from hf_nmt_interp.models.lstm import LuongSeq2SeqConfig, LuongSeq2SeqForConditionalGeneration
-from hf_nmt_interp.training.side_by_side import StackedTranslators, losses
+from hf_nmt_interp.studies.side_by_side import StackedTranslators, losses
 
 MODELS, LENGTH, WORDS = 20, 40, 60
 ONE_LAYER = {"encoder_layers": 1, "decoder_layers": 1, "bidirectional": False, "dropout": 0.0}

@@ -58,7 +58,7 @@ def test_tables(table, training, tmp_path, monkeypatch) -> None:
 def test_old_spelling_is_mapped(table, training, monkeypatch) -> None:
     seen: list[str] = []
     monkeypatch.setattr(
-        "hf_nmt_interp.metrics.alignment_table.AlignmentTable.force",
+        "hf_nmt_interp.studies.alignment_table.AlignmentTable.force",
         lambda self, names: iter(seen.extend(target for _, target in self.pairs["forward"]) or ()),
     )
     table(*training, "--table", "force")

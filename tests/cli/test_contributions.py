@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from tests.analysis.test_contribution_study import SOURCES, TARGETS
+from tests.studies.test_contribution_study import SOURCES, TARGETS
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_errors(run, model_folder, arguments, message):
 
 
 def test_prefixes_are_those_of_the_study() -> None:
-    from hf_nmt_interp.analysis import contribution_study
     from hf_nmt_interp.cli.verbs import contributions
+    from hf_nmt_interp.studies import contribution_study
 
     assert contributions.PREFIXES == contribution_study.PREFIXES

@@ -2,8 +2,8 @@
 
 import pytest
 
-from hf_nmt_interp.cli.shards import FORMATS
-from tests.cli.test_corpus import bytes_of, files, work  # noqa: F401  (two of them are fixtures)
+from hf_nmt_interp.cli.shards import SHARD_FORMATS
+from tests.cli.test_sharded_run import bytes_of, files, work  # noqa: F401  (two of them are fixtures)
 
 
 def test_merge_refuses(work, run, tmp_path) -> None:  # noqa: F811
@@ -26,7 +26,7 @@ def test_merge_refuses(work, run, tmp_path) -> None:  # noqa: F811
         assert reason in run("merge", tmp_path / "run").err
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", SHARD_FORMATS)
 def test_merge_refuses_shards_that_are_not_whole(work, run, tmp_path, format) -> None:  # noqa: F811
     assert work("align", "--shard-format", format).code == 0
     whole = bytes_of(tmp_path / "run")

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import hf_nmt_interp as hni
+from hf_nmt_interp.attribution.registry import parse_settings
 from hf_nmt_interp.cli.loading import load
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.settings import parse_settings
 
 ONE, TWO = "The old baker opens his shop.", "Where did you put the keys?"
 

@@ -8,7 +8,7 @@ from transformers import GenerationConfig
 
 from hf_nmt_interp.decoding.languages import set_languages
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.training.data import encode_pairs
+from hf_nmt_interp.training.data import encode_examples
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ def test_languages_mark_both_sides_and_begin_translations(tokenizer_of, kind, co
     tokenizer = type(tokenizer_of(kind)).from_pretrained(tmp_path)  # the shared one stays as it is
     model = SimpleNamespace(generation_config=GenerationConfig())
     set_languages(model, tokenizer, *codes)
-    (example,) = encode_pairs(tokenizer, [("Zwei Kinder", "Two children")], 100)
+    (example,) = encode_examples(tokenizer, [("Zwei Kinder", "Two children")], 100)
     source, target = (set(tokenizer.convert_ids_to_tokens(ids)) for ids in (example["input_ids"], example["labels"]))
     begins = tokenizer.convert_ids_to_tokens(model.generation_config.forced_bos_token_id)
     assert codes[1] in begins

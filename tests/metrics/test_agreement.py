@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_nmt_interp.analysis.calibration import kendall_tau
+from hf_nmt_interp.analysis.distributions import kendall_tau
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.metrics import agreement as folder
 from hf_nmt_interp.metrics.agreement.score import agreement, contextualized_agreement, in_top, random_agreement

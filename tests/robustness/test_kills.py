@@ -16,7 +16,7 @@ from tqdm import tqdm
 from hf_nmt_interp.cli.main import main
 from hf_nmt_interp.training.checkpoints import list_checkpoints
 from tests.cli.conftest import model_folder  # noqa: F401  (a fixture)
-from tests.cli.test_corpus import bytes_of
+from tests.cli.test_sharded_run import bytes_of
 from tests.trainer_scripts.every_trainer import RUNS, command_line, options_of
 from tests.trainer_scripts.test_train_l0 import start  # noqa: F401  (a fixture)
 

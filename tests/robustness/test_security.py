@@ -11,8 +11,8 @@ import torch
 import hf_nmt_interp as hni
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.html import render, render_table
+from hf_nmt_interp.training.job import without_tokens
 from hf_nmt_interp.training.launch import read_arguments
-from hf_nmt_interp.training.run import without_tokens
 from tests.trainer_scripts.every_trainer import RUNS
 from tests.training.test_translation import make_trainer
 
@@ -71,7 +71,7 @@ def test_text_from_data_is_escaped(translator_of):
 
 
 def test_tokens_are_not_written_down(tmp_path, monkeypatch):
-    from hf_nmt_interp.training.run import Run
+    from hf_nmt_interp.training.job import Run
     from hf_nmt_interp.training.translation import TranslationConfig
 
     secret = "hf_" + "x" * 30

@@ -7,7 +7,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from hf_nmt_interp.report.cards import model_card
-from hf_nmt_interp.training.sharing import hub_name
+from hf_nmt_interp.training.cards import hub_name
 from tests.hub_server import hub_server
 from tests.tiny_models import tiny_model
 from tests.trainer_scripts.every_trainer import RUNS, command_line, options_of

@@ -9,9 +9,9 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_nmt_interp as hni
-from hf_nmt_interp.analysis.learning import Snapshot
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.training.learning import RUNS, evaluation_steps, read_snapshots
+from hf_nmt_interp.studies.snapshots import Snapshot
+from hf_nmt_interp.training.snapshot_callback import RUNS, evaluation_steps, read_snapshots
 from tests.made_up_corpus import made_up_pairs, write_parallel
 from trainer_scripts import study_attention_learning
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hf_nmt_interp.analysis.contribution_study import ContributionStudy
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.studies.contribution_study import ContributionStudy
 from hf_nmt_interp.training.checkpoints import list_checkpoints
 from tests.made_up_corpus import made_up_pairs, write_parallel
 from tests.trainer_scripts.test_train_l0 import start  # noqa: F401
@@ -39,7 +39,7 @@ def run(start, tmp_path, monkeypatch, capsys):  # noqa: F811
 
 def trained(monkeypatch):
     """Names of the folders that are trained from now on."""
-    from hf_nmt_interp.training.run import Run
+    from hf_nmt_interp.training.job import Run
 
     found, complete = [], Run.complete
     monkeypatch.setattr(

@@ -6,8 +6,8 @@ from dataclasses import fields
 import pytest
 from transformers import AutoModelForSeq2SeqLM
 
-from hf_nmt_interp.analysis.contribution_study import ContributionStudy
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.studies.contribution_study import ContributionStudy
 from tests.trainer_scripts.test_train_l0 import call, start  # noqa: F401
 from tests.trainer_scripts.test_train_translation import launch
 from trainer_scripts import train_mrt, train_translation

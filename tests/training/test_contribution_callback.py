@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from hf_nmt_interp.analysis.contribution_study import ContributionStudy
+from hf_nmt_interp.studies.contribution_study import ContributionStudy
 from hf_nmt_interp.training.callbacks import ContributionCallback
-from tests.analysis.test_contribution_study import SOURCES, TARGETS
+from tests.studies.test_contribution_study import SOURCES, TARGETS
 from tests.training.test_translation import TranslationConfig, TranslationTrainer, pad_batch, partial
 
 

@@ -27,11 +27,11 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from hf_nmt_interp.attribution.registry import parse_methods, parse_settings
 from hf_nmt_interp.cli.arguments import add_decoding, add_model, generate_options
-from hf_nmt_interp.cli.corpus import Job, Refusals, add_corpus, refuse, run_corpus, try_rows
+from hf_nmt_interp.cli.sharded_run import Job, Refusals, add_corpus, refuse, run_corpus, try_rows
 from hf_nmt_interp.cli.streaming import BadLines, Line, MissingLine, append_to, complete_lines, read_windows
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.settings import parse_methods, parse_settings
 
 if TYPE_CHECKING:
     from hf_nmt_interp.analysis.alignment import WordAlignment

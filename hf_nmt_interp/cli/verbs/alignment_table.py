@@ -26,7 +26,7 @@ from hf_nmt_interp.cli.output import open_output, write_json
 from hf_nmt_interp.errors import InputError
 
 if TYPE_CHECKING:
-    from hf_nmt_interp.metrics.alignment_table import AlignmentTable
+    from hf_nmt_interp.studies.alignment_table import AlignmentTable
 
 _TABLES = ("force", "free", "noise")
 
@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Compute row by row and write the tables again after each."""
-    from hf_nmt_interp.metrics.alignment_table import ROWS
     from hf_nmt_interp.report.alignment import alignment_markdown
+    from hf_nmt_interp.studies.alignment_table import ROWS
 
     for name in args.method or ():
         if name not in ROWS:
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> None:
 def _table(args: argparse.Namespace) -> "tuple[AlignmentTable, list[tuple[str, str]]]":
     """The table, and the gold sentence pairs beyond its limit."""
     from hf_nmt_interp.cli.loading import load
-    from hf_nmt_interp.metrics.alignment_table import AlignmentTable
+    from hf_nmt_interp.studies.alignment_table import AlignmentTable
     from hf_nmt_interp.text.corpus import read_lines
     from hf_nmt_interp.text.spelling import new_spelling
 

@@ -28,6 +28,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
+from hf_nmt_interp.attribution.registry import Method, method_settings, parse_method, parse_settings
 from hf_nmt_interp.cli.arguments import (
     MODEL,
     add_translating,
@@ -37,10 +38,9 @@ from hf_nmt_interp.cli.arguments import (
     read_sentences,
     read_targets,
 )
-from hf_nmt_interp.cli.corpus import add_corpus, refuse, run_corpus
 from hf_nmt_interp.cli.output import in_chunks, open_output, write_json, write_tsv
+from hf_nmt_interp.cli.sharded_run import add_corpus, refuse, run_corpus
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.settings import Method, method_settings, parse_method, parse_settings
 
 if TYPE_CHECKING:
     from hf_nmt_interp.attribution.result import AttributionResult

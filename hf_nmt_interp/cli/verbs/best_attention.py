@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> None:
         check_new_folder("--save", args.save)
 
     from hf_nmt_interp.cli.loading import load_for, quiet
-    from hf_nmt_interp.metrics.best_attention import attention_error_rates
+    from hf_nmt_interp.studies.best_attention import attention_error_rates
 
     pairs, gold = read_gold_pairs(args)
     sources, targets = zip(*pairs, strict=True)

@@ -27,6 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hf_nmt_interp.attribution.registry import parse_settings
 from hf_nmt_interp.cli.arguments import (
     add_translating,
     chosen_format,
@@ -36,11 +37,10 @@ from hf_nmt_interp.cli.arguments import (
     read_sentences,
     read_targets,
 )
-from hf_nmt_interp.cli.corpus import add_corpus, refuse, run_corpus
 from hf_nmt_interp.cli.output import Row, show_progress, write_rows
+from hf_nmt_interp.cli.sharded_run import add_corpus, refuse, run_corpus
 from hf_nmt_interp.cli.verbs.attribute import add_method, add_targets, explained
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.settings import parse_settings
 
 if TYPE_CHECKING:
     from hf_nmt_interp.analysis.contributions import Curve
@@ -130,7 +130,7 @@ def run_study(args: argparse.Namespace) -> None:
     names = model_names(args)
     if args.checkpoints and args.final is None:
         args.final = list(names)[-1]
-    from hf_nmt_interp.analysis.contribution_study import STUDIED, contribution_study
+    from hf_nmt_interp.studies.contribution_study import STUDIED, contribution_study
 
     _check_statistic(args.statistic, STUDIED)
     study = contribution_study(

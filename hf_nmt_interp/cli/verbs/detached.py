@@ -10,10 +10,10 @@ Examples:
 import argparse
 from functools import partial
 
+from hf_nmt_interp.attribution.registry import parse_settings
 from hf_nmt_interp.cli.arguments import add_translating, generate_options, read_sentences
 from hf_nmt_interp.cli.output import show_progress, write_rows
 from hf_nmt_interp.cli.verbs.attribute import add_method
-from hf_nmt_interp.settings import parse_settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,8 +27,8 @@ def run(args: argparse.Namespace) -> None:
     sentences = read_sentences(args)
     settings = parse_settings(args.method, args.set)
 
-    from hf_nmt_interp.analysis.detached import detached_study
     from hf_nmt_interp.cli.loading import load_for
+    from hf_nmt_interp.studies.detached import detached_study
 
     model, tokenizer = load_for(args, sentences)
     options = {"batch_size": args.batch_size, "generate": generate_options(args)}

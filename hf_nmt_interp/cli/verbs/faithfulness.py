@@ -14,9 +14,9 @@ Examples:
 import argparse
 from functools import partial
 
+from hf_nmt_interp.attribution.registry import parse_method
 from hf_nmt_interp.cli.arguments import add_translating, generate_options, read_sentences
 from hf_nmt_interp.cli.output import Row, show_progress, write_rows
-from hf_nmt_interp.settings import parse_method
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

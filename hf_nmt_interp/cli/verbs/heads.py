@@ -29,8 +29,8 @@ from hf_nmt_interp.cli.arguments import (
     read_file,
     read_sentences,
 )
-from hf_nmt_interp.cli.corpus import add_corpus, refuse, run_corpus
 from hf_nmt_interp.cli.output import open_output
+from hf_nmt_interp.cli.sharded_run import add_corpus, refuse, run_corpus
 from hf_nmt_interp.errors import InputError
 
 KINDS = ("encoder", "decoder", "cross")

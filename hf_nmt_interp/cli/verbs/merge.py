@@ -24,7 +24,7 @@ from hf_nmt_interp.cli.shards import Row, ShardFolder, reading
 from hf_nmt_interp.errors import InputError
 
 # verb -> formats, the first is the default
-FORMATS = {
+MERGED_FORMATS = {
     "attribute": ("json", "parquet"),
     "align": ("pharaoh", "json", "parquet"),
     "heads": ("table", "json", "csv"),
@@ -38,18 +38,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("finished", metavar="FOLDER", help="what --shards named")
     parser.add_argument("--source-tokens", type=positive, metavar="N", help="contributions: sources of N tokens only")
     parser.add_argument("--target-tokens", type=positive, metavar="N", help="likewise translations")
-    add_output(parser, tuple(dict.fromkeys(kind for kinds in FORMATS.values() for kind in kinds)))
+    add_output(parser, tuple(dict.fromkeys(kind for kinds in MERGED_FORMATS.values() for kind in kinds)))
 
 
 def run(args: argparse.Namespace) -> None:
     """Join and write."""
     folder = ShardFolder(args.finished)
-    if (verb := str(folder.about.get("verb"))) not in FORMATS:
-        raise InputError(f"{args.finished}: its run.json is of the verb {verb!r}, not of {', '.join(FORMATS)}")
+    if (verb := str(folder.about.get("verb"))) not in MERGED_FORMATS:
+        raise InputError(f"{args.finished}: its run.json is of the verb {verb!r}, not of {', '.join(MERGED_FORMATS)}")
     folder.complete()  # before anything is written
-    if args.format and args.format not in FORMATS[verb]:
-        raise InputError(f"--format: {args.format!r} is not for {verb}; it has {', '.join(FORMATS[verb])}")
-    args.formats = FORMATS[verb]
+    if args.format and args.format not in MERGED_FORMATS[verb]:
+        raise InputError(f"--format: {args.format!r} is not for {verb}; it has {', '.join(MERGED_FORMATS[verb])}")
+    args.formats = MERGED_FORMATS[verb]
     if verb != "contributions" and (args.source_tokens or args.target_tokens):
         raise InputError(f"--source-tokens, --target-tokens: choose among rows of contributions, these are of {verb}")
     if refused := folder.refused():

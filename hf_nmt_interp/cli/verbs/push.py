@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Push, and say what went."""
-    from hf_nmt_interp.report.hub import push_folder
+    from hf_nmt_interp.hub import push_folder
 
     pushed = push_folder(args.saved, args.repo, private=not args.public, message=args.message, dry_run=args.dry_run)
     for name, size in pushed.files.items():

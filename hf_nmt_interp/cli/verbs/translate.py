@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hf_nmt_interp.cli.arguments import (
-    FORMATS,
+    OUTPUT_FORMATS,
     add_translating,
     chosen_format,
     generate_options,
@@ -29,7 +29,7 @@ from hf_nmt_interp.errors import InputError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Sentences, model, decoding and output."""
-    add_translating(parser, batch_size=32, formats=("text", *FORMATS))
+    add_translating(parser, batch_size=32, formats=("text", *OUTPUT_FORMATS))
     group = parser.add_argument_group("mark-up")
     group.add_argument("--markup", action="store_true", help="carry inline tags and placeholders over")
     group.add_argument("--align", metavar="METHOD", help="that aligns (default: as of the verb align)")

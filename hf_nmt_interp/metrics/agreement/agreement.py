@@ -6,7 +6,7 @@ import datasets
 import evaluate
 import torch
 
-from hf_nmt_interp.analysis.calibration import kendall_tau
+from hf_nmt_interp.analysis.distributions import kendall_tau
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.metrics.agreement.score import TOP, agreement, contextualized_agreement, random_agreement
 

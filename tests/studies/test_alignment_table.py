@@ -9,10 +9,10 @@ import pytest
 import hf_nmt_interp as hni
 from hf_nmt_interp.analysis.alignment import align_words, extract_links, joint_links, joint_scores
 from hf_nmt_interp.analysis.symmetrization import HEURISTICS, flip
-from hf_nmt_interp.metrics import alignment_table
-from hf_nmt_interp.metrics.alignment_table import CHOSEN, ROWS, AlignmentTable
-from hf_nmt_interp.metrics.best_attention import agreeing_attention, attention_links
 from hf_nmt_interp.models.calibrated import CalibratedMarianConfig, CalibratedMarianMTModel
+from hf_nmt_interp.studies import alignment_table
+from hf_nmt_interp.studies.alignment_table import CHOSEN, ROWS, AlignmentTable
+from hf_nmt_interp.studies.best_attention import agreeing_attention, attention_links
 from tests.analysis.test_yardstick import Diagonal
 from tests.tiny_models import tiny_model
 from tests.tiny_tokenizers import ENGLISH, GERMAN

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.metrics.learning_table import Row
 from hf_nmt_interp.report.style import line_styles, panels, save
+from hf_nmt_interp.studies.attention_learning import Row
 from hf_nmt_interp.text.tables import csv_text
 
 _COLUMNS = [
@@ -53,7 +53,7 @@ def learning_rows(found: Mapping[str, Row], paper: str | None = None) -> list[di
     return rows
 
 
-def plot_learning(curves: Sequence[Row], path: str | Path) -> None:
+def plot_agreement(curves: Sequence[Row], path: str | Path) -> None:
     """Agreements and performance over training steps; the numbers go to a CSV file of the same name.
 
     Args:

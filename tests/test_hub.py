@@ -6,9 +6,9 @@ import pytest
 from huggingface_hub import ModelCard
 
 import hf_nmt_interp as hni
+from hf_nmt_interp import hub as hub_module
 from hf_nmt_interp.cli.main import main
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.report import hub as hub_module
 from hf_nmt_interp.report.cards import model_card
 from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
 from tests.hub_server import TOKEN, hub_server

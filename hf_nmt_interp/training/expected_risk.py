@@ -85,12 +85,3 @@ def risk_weights(
         (weights,) = torch.autograd.grad(risk.sum(), scores)
     by_set = [row[: len(found)] for row, found in zip(weights.tolist(), log_probs, strict=True)]
     return risk.detach(), by_set, shares.detach()
-
-
-def entropy(probabilities: Tensor) -> Tensor:
-    """[B], entropy of P~ in nats.
-
-    >>> entropy(torch.tensor([[0.5, 0.5, 0.0]]))
-    tensor([0.6931])
-    """
-    return torch.special.entr(probabilities).sum(-1)

@@ -24,7 +24,7 @@ def runs_of(rows: Sequence[dict[str, Any]]) -> dict[str, dict[int, dict[int, flo
     return found
 
 
-def plot_learning(rows: Sequence[dict[str, Any]], path: str | Path, label: str) -> None:
+def plot_seeds(rows: Sequence[dict[str, Any]], path: str | Path, label: str) -> None:
     """Values against training steps; the median over seeds is drawn thick. The rows go into a CSV file beside it.
 
     Args:

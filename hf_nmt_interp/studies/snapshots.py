@@ -16,7 +16,7 @@ from hf_nmt_interp.analysis.probe import lexical_probe
 from hf_nmt_interp.attribution.base import evaluating
 from hf_nmt_interp.errors import InputError
 
-SCORES = ("alpha", "beta", "delta")
+SNAPSHOT_SCORES = ("alpha", "beta", "delta")
 
 
 @dataclass
@@ -50,7 +50,9 @@ class Snapshot:
             return cls(scores.pop("kept"), scores, float(file.metadata()["performance"]))
 
 
-def take_snapshot(model: Any, batches: Iterable[dict[str, Tensor]], scores: Sequence[str] = SCORES[:2]) -> Snapshot:
+def take_snapshot(
+    model: Any, batches: Iterable[dict[str, Tensor]], scores: Sequence[str] = SNAPSHOT_SCORES[:2]
+) -> Snapshot:
     """Scores of all output words of a set, and how many of them the model gets right.
 
     Args:
@@ -58,8 +60,8 @@ def take_snapshot(model: Any, batches: Iterable[dict[str, Tensor]], scores: Sequ
         batches: padded `input_ids`, `attention_mask` and `labels` ([B, T], -100 is padding; of a classifier [B]).
         scores: which ones.
     """
-    if unknown := [name for name in scores if name not in SCORES]:
-        raise InputError(f"scores: {unknown[0]!r} is not one of {', '.join(SCORES)}")
+    if unknown := [name for name in scores if name not in SNAPSHOT_SCORES]:
+        raise InputError(f"scores: {unknown[0]!r} is not one of {', '.join(SNAPSHOT_SCORES)}")
     found: dict[str, list[Tensor]] = {name: [] for name in scores}
     kept, right, words = [], 0, 0
     for batch in batches:

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 import hf_nmt_interp as hni
-from hf_nmt_interp.analysis.contribution_study import (
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.report.contributions import plot_contributions, plot_training
+from hf_nmt_interp.studies.contribution_study import (
     ContributionStudy,
     contribution_study,
     influence_kl,
     length_buckets,
 )
-from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.report.contributions import plot_contributions, plot_training
 from tests.analysis.test_contributions import EXAMPLE, result
 
 # two pairs each of two pairs of lengths, and one more
@@ -106,7 +106,7 @@ def test_models_prefixes_and_distance_to_the_final_one(translator, lengths, tmp_
 
 
 def test_random_prefixes_are_never_a_sentence_s_own(translator, lengths, monkeypatch):
-    from hf_nmt_interp.analysis import contribution_study as module
+    from hf_nmt_interp.studies import contribution_study as module
 
     seen, explain = [], module.explain
     monkeypatch.setattr(module, "explain", lambda *a: seen.extend(a[1]) or explain(*a))

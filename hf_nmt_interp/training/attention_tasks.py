@@ -16,12 +16,13 @@ from hf_nmt_interp.models.lstm import (
     LuongSeq2SeqForConditionalGeneration,
 )
 from hf_nmt_interp.models.proxy import BagOfWordsConfig, BagOfWordsProxy
+from hf_nmt_interp.studies.keywords import PAD, WordIds, planted_texts, read_texts, write_texts
+from hf_nmt_interp.text.corpus import Example
 from hf_nmt_interp.training.arguments import DataArguments, open_split
-from hf_nmt_interp.training.batching import Example, cut_by_tokens, pad_batch
-from hf_nmt_interp.training.data import encode_pairs
-from hf_nmt_interp.training.keywords import PAD, WordIds, planted_texts, read_texts, write_texts
-from hf_nmt_interp.training.learning import TrainingRun
-from hf_nmt_interp.training.making import new_tokenizer, read_settings, special_ids
+from hf_nmt_interp.training.batching import cut_by_tokens, pad_batch
+from hf_nmt_interp.training.data import encode_examples
+from hf_nmt_interp.training.new_models import new_tokenizer, read_settings, special_ids
+from hf_nmt_interp.training.snapshot_callback import TrainingRun
 
 
 class Task(ABC):
@@ -72,9 +73,9 @@ class Translation(Task):
                 raise InputError(f"--{split}: give two text files or one JSONL file, got none")
         self.tokenizer = new_tokenizer(data, config, study.vocab_size, study.max_length)
         self.pad_id = self.tokenizer.pad_token_id
-        self.train = list(encode_pairs(self.tokenizer, open_split(data, "train"), study.max_length))
+        self.train = list(encode_examples(self.tokenizer, open_split(data, "train"), study.max_length))
         valid = islice(open_split(data, "valid"), data.max_valid)
-        self.valid = list(encode_pairs(self.tokenizer, valid, study.max_length, cut=True))
+        self.valid = list(encode_examples(self.tokenizer, valid, study.max_length, cut=True))
 
     def make_model(self, run: TrainingRun) -> Any:
         """A new translator, or the proxy."""

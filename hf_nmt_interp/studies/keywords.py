@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.training.batching import Example
+from hf_nmt_interp.text.corpus import Example
 
 Text = tuple[str, list[str]]  # class and words
 PAD, UNKNOWN = 0, 1

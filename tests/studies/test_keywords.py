@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.training.keywords import PAD, UNKNOWN, WordIds, planted_texts, read_texts, write_texts
+from hf_nmt_interp.studies.keywords import PAD, UNKNOWN, WordIds, planted_texts, read_texts, write_texts
 
 
 def test_the_class_is_that_of_most_keywords():

@@ -29,7 +29,7 @@ from hf_nmt_interp.attribution import METHODS
 from hf_nmt_interp.attribution.api import explain, translate_ids
 from hf_nmt_interp.decoding.translation import Translation
 from hf_nmt_interp.metrics.aer.rate import alignment_error_rate
-from hf_nmt_interp.metrics.best_attention import agreeing_attention, attention_links
+from hf_nmt_interp.studies.best_attention import agreeing_attention, attention_links
 from hf_nmt_interp.text.corpus import Pair, read_parallel
 from hf_nmt_interp.text.pharaoh import Links, read_links, write_links
 from hf_nmt_interp.text.tokens import TokenWords, encode_source, encode_target, separate_punctuation, words_of

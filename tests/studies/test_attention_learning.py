@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from hf_nmt_interp.analysis.learning import Snapshot
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.metrics.learning_table import learning_curves, mean_agreement, table_row
-from hf_nmt_interp.report.learning import PAPER, learning_rows, learning_text, plot_learning
+from hf_nmt_interp.report.attention_learning import PAPER, learning_rows, learning_text, plot_agreement
+from hf_nmt_interp.studies.attention_learning import learning_curves, mean_agreement, table_row
+from hf_nmt_interp.studies.snapshots import Snapshot
 
 KEPT = torch.tensor([[True] * 4, [True, True, False, False]])
 
@@ -99,7 +99,7 @@ def test_kendall_has_no_baseline_and_leaves_padding_out():
 
 
 def test_figure_has_its_numbers_beside_it(tmp_path):
-    plot_learning(learning_curves(RUNS), tmp_path / "curves.svg")
+    plot_agreement(learning_curves(RUNS), tmp_path / "curves.svg")
     assert "<svg" in (tmp_path / "curves.svg").read_text()
     assert 'A(alpha,beta_uf)",5,0.5' in (tmp_path / "curves.csv").read_text()
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from hf_nmt_interp.analysis.learning import SCORES, Snapshot, take_snapshot
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.studies.snapshots import SNAPSHOT_SCORES, Snapshot, take_snapshot
 
 SNAPSHOTS = "snapshots"
 
@@ -42,7 +42,7 @@ class SnapshotCallback(TrainerCallback):
         self,
         batches: Callable[[], Iterable[dict[str, Any]]],
         steps: Sequence[int],
-        scores: Sequence[str] = SCORES[:2],
+        scores: Sequence[str] = SNAPSHOT_SCORES[:2],
         last_scores: Sequence[str] = (),
         log: Callable[[str], None] = print,
     ) -> None:

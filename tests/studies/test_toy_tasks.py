@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hf_nmt_interp.training.toy_tasks import COPY_TASKS, KEYWORD, LENGTH, CopyTask, draw_keyword, permutations
+from hf_nmt_interp.studies.toy_tasks import COPY_TASKS, KEYWORD, LENGTH, CopyTask, draw_keyword, permutations
 
 every_task = pytest.mark.parametrize("task", COPY_TASKS.values(), ids=list(COPY_TASKS))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import hf_nmt_interp as hni
-from hf_nmt_interp.cli import corpus
+from hf_nmt_interp.cli import sharded_run
 from hf_nmt_interp.cli.loading import load
 from hf_nmt_interp.cli.shards import JsonLines, ShardFolder, read_rows, written
 from hf_nmt_interp.errors import InputError
@@ -201,8 +201,10 @@ def test_a_shorter_target_file_is_told(work, run, files, tmp_path, verb) -> None
 def test_processes_split_the_work_and_end_with_the_same_files(work, tmp_path, monkeypatch, verb) -> None:
     assert work(verb, folder="whole").code == 0
     seen = []
-    before = corpus.work
-    monkeypatch.setattr(corpus, "work", lambda job, lines, size: seen.append(len(lines)) or before(job, lines, size))
+    before = sharded_run.work
+    monkeypatch.setattr(
+        sharded_run, "work", lambda job, lines, size: seen.append(len(lines)) or before(job, lines, size)
+    )
     monkeypatch.setenv("WORLD_SIZE", "2")
     for rank in (1, 0):
         monkeypatch.setenv("RANK", str(rank))
@@ -214,7 +216,7 @@ def test_processes_split_the_work_and_end_with_the_same_files(work, tmp_path, mo
 @pytest.mark.parametrize("format", ["jsonl", "parquet"])
 def test_a_run_that_fails_goes_on_to_the_same_bytes(work, run, tmp_path, monkeypatch, format) -> None:
     assert work("attribute", "--shard-format", format, folder="whole").code == 0
-    before, calls = corpus.work, []
+    before, calls = sharded_run.work, []
 
     def fails(job, lines, size):
         calls.append(len(lines))
@@ -222,7 +224,7 @@ def test_a_run_that_fails_goes_on_to_the_same_bytes(work, run, tmp_path, monkeyp
             raise RuntimeError("power cut")
         return before(job, lines, size)
 
-    monkeypatch.setattr(corpus, "work", fails)
+    monkeypatch.setattr(sharded_run, "work", fails)
     with pytest.raises(RuntimeError):
         work("attribute", "--shard-format", format)
     assert "is not complete: run the same command again" in run("merge", tmp_path / "run").err
@@ -387,7 +389,7 @@ def test_processes_share_only_shards(run, monkeypatch, work) -> None:
 
 def test_batches_are_of_similar_length_and_of_long_lines_smaller() -> None:
     texts = {n: ("x" * size,) for n, size in enumerate([3, 900, 5, 900, 4, 900, 1])}
-    found = list(corpus.batches(texts, 4))
+    found = list(sharded_run.batches(texts, 4))
     assert sorted(n for batch in found for n in batch) == list(range(7))
     assert all(len(batch) * len(texts[batch[0]][0]) <= 1024 or len(batch) == 1 for batch in found)
     assert [len(texts[n][0]) for batch in found for n in batch] == [900, 900, 900, 5, 4, 3, 1]
@@ -397,19 +399,19 @@ def test_a_refused_side_of_a_line_is_named_without_an_index() -> None:
     def refuse(lines):
         raise InputError("targets[0]: 101 tokens are more than the model's 64 positions; cut them")
 
-    for error in corpus.try_rows(refuse, ["a", "b"]):
+    for error in sharded_run.try_rows(refuse, ["a", "b"]):
         assert str(error) == "target: 101 tokens are more than the model's 64 positions; cut them"
 
 
 def test_one_refused_line_does_not_harm_its_batch() -> None:
-    class Picky(corpus.Job):
+    class Picky(sharded_run.Job):
         def rows(self, lines):
             if any(line == ("bad",) for line in lines):
                 raise InputError("refused")
             return [{"text": line[0]} for line in lines]
 
     lines = [("a",), ("bad",), ("ccc",), InputError("unreadable"), ("bb",), ("bad",)]
-    found = corpus.work(Picky(), lines, 4)
+    found = sharded_run.work(Picky(), lines, 4)
     assert [str(row) if isinstance(row, InputError) else row["text"] for row in found] == [
         "a", "refused", "ccc", "unreadable", "bb", "refused",
     ]  # fmt: skip

@@ -5,8 +5,8 @@ import csv
 import pytest
 
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.report import learning_curves
-from hf_nmt_interp.report.learning_curves import plot_learning
+from hf_nmt_interp.report import seed_curves
+from hf_nmt_interp.report.seed_curves import plot_seeds
 
 ROWS = [
     {"curve": name, "seed": seed, "step": step, "value": seed + step / 10}
@@ -18,8 +18,8 @@ ROWS = [
 
 def test_a_thin_line_for_each_seed_and_a_thick_median(tmp_path, monkeypatch):
     kept = []
-    monkeypatch.setattr(learning_curves, "save", lambda figure, path, numbers: kept.append((figure, numbers)))
-    plot_learning(ROWS, tmp_path / "curves.svg", "accuracy")
+    monkeypatch.setattr(seed_curves, "save", lambda figure, path, numbers: kept.append((figure, numbers)))
+    plot_seeds(ROWS, tmp_path / "curves.svg", "accuracy")
     ((figure, numbers),) = kept
     (axis,) = figure.axes
     drawn = [(line.get_label(), list(line.get_xdata()), list(line.get_ydata())) for line in axis.lines]
@@ -33,11 +33,11 @@ def test_a_thin_line_for_each_seed_and_a_thick_median(tmp_path, monkeypatch):
 
 
 def test_the_figure_and_its_numbers_are_written(tmp_path):
-    plot_learning(ROWS, tmp_path / "curves.svg", "accuracy")
+    plot_seeds(ROWS, tmp_path / "curves.svg", "accuracy")
     assert "<svg" in (tmp_path / "curves.svg").read_text(encoding="utf-8")
     assert (tmp_path / "curves.csv").read_text(encoding="utf-8").startswith("curve,seed,step,value\na,0,0,0.0\n")
 
 
 def test_nothing_to_draw(tmp_path):
     with pytest.raises(InputError, match="rows: is empty; there is nothing to draw"):
-        plot_learning([], tmp_path / "curves.svg", "accuracy")
+        plot_seeds([], tmp_path / "curves.svg", "accuracy")

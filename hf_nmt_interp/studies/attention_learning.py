@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hf_nmt_interp.analysis.calibration import kendall_tau
-from hf_nmt_interp.analysis.learning import Snapshot
+from hf_nmt_interp.analysis.distributions import kendall_tau
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.metrics.agreement.score import agreement, contextualized_agreement, random_agreement
+from hf_nmt_interp.studies.snapshots import Snapshot
 
 Row = dict[str, Any]
 Runs = Mapping[str, Mapping[int, Snapshot]]  # by training and step

@@ -5,7 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_nmt_interp.training.risk import candidate_probabilities, candidate_set, entropy, expected_risk, risk_weights
+from hf_nmt_interp.analysis.distributions import entropy
+from hf_nmt_interp.training.expected_risk import candidate_probabilities, candidate_set, expected_risk, risk_weights
 from tests.reference import risk as twin
 
 ids = st.lists(st.integers(0, 2), min_size=1, max_size=3)

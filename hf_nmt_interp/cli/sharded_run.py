@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.cli.arguments import positive
-from hf_nmt_interp.cli.shards import FORMATS, Row, ShardFolder
+from hf_nmt_interp.cli.shards import SHARD_FORMATS, Row, ShardFolder
 from hf_nmt_interp.cli.streaming import Line, MissingLine, read_together
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.version import __version__
@@ -46,7 +46,7 @@ def add_corpus(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument("--shards", metavar="FOLDER", help="write results there, in shards")
     group.add_argument("--shard-size", type=positive, default=1000, metavar="N", help="lines (default: %(default)s)")
-    group.add_argument("--shard-format", choices=FORMATS, default=FORMATS[0], help="default: %(default)s")
+    group.add_argument("--shard-format", choices=SHARD_FORMATS, default=SHARD_FORMATS[0], help="default: %(default)s")
     group.add_argument(
         "--dataset", metavar="NAME", help="instead of text files: a set of `datasets`, on the Hub, a folder, or a file"
     )

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from hf_nmt_interp.analysis.flips import flip_influence
-from hf_nmt_interp.analysis.learning import Snapshot, take_snapshot
 from hf_nmt_interp.analysis.probe import lexical_probe
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.studies.snapshots import Snapshot, take_snapshot
 from tests.tiny_models import random_batch, tiny_model
 
 LENGTHS = [[(5, 2)], [(3, 3), (2, 1)]]

@@ -14,7 +14,7 @@ from typing import Any
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.files import write_whole
 from hf_nmt_interp.training.arguments import DataArguments, open_split
-from hf_nmt_interp.training.sharing import hub_name, write_card
+from hf_nmt_interp.training.cards import hub_name, write_card
 
 
 def bleu_and_chrf(tokenizer: Any, references: list[str], prediction) -> dict[str, float]:
@@ -108,7 +108,7 @@ class Run:
     ):
         from hf_nmt_interp.models.families import positions
         from hf_nmt_interp.training.callbacks import ContributionCallback, Stopwatch
-        from hf_nmt_interp.training.data import Restartable, encode_pairs
+        from hf_nmt_interp.training.data import Restartable, encode_examples
 
         self.data, self.base, self.stopwatch = data, base, Stopwatch()
         self.base_model = data.base_model or hub_name(base)
@@ -125,8 +125,8 @@ class Run:
             sources, targets = zip(*open_split(data, "valid"), strict=True)
             callbacks.append(ContributionCallback(tokenizer, sources, targets, steps=data.contribution_steps))
         config.generation_max_length = config.generation_max_length or max_length  # some checkpoints stop at 20
-        self.cut = partial(encode_pairs, tokenizer, max_length=max_length, cut=True)
-        encode = partial(encode_pairs, tokenizer, open_split(data, "train"), max_length)
+        self.cut = partial(encode_examples, tokenizer, max_length=max_length, cut=True)
+        encode = partial(encode_examples, tokenizer, open_split(data, "train"), max_length)
         valid = list(islice(open_split(data, "valid"), data.max_valid)) if data.valid else []
         self.references = [target for _, target in valid]  # of the set that is being translated
         self.trainer = trainer_class(
@@ -243,12 +243,12 @@ class Run:
         import torch
 
         from hf_nmt_interp.report.cards import curve_of
-        from hf_nmt_interp.training.data import encode_pairs
+        from hf_nmt_interp.training.data import encode_examples
 
         data, tokenizer = self.data, self.trainer.processing_class
         split = "test" if data.test else "valid" if data.valid else None
         pairs = list(islice(open_split(data, split), data.card_sentences)) if split else []
-        pairs = [pair for pair in pairs if any(encode_pairs(tokenizer, [pair], self.max_length))]
+        pairs = [pair for pair in pairs if any(encode_examples(tokenizer, [pair], self.max_length))]
         curve = None
         if model.dtype in (torch.float32, torch.float64):
             curve = curve_of(model, tokenizer, pairs, split or "")

@@ -13,7 +13,7 @@ from hf_nmt_interp.models.lstm import (
     LuongSeq2SeqConfig,
     LuongSeq2SeqForConditionalGeneration,
 )
-from hf_nmt_interp.training.side_by_side import StackedClassifiers, StackedTranslators, losses, train
+from hf_nmt_interp.studies.side_by_side import StackedClassifiers, StackedTranslators, losses, train
 
 MODELS, BATCH, SOURCE, TARGET, WORDS = 3, 4, 6, 5, 9
 ONE_LAYER = {"encoder_layers": 1, "decoder_layers": 1, "bidirectional": False, "dropout": 0.0}

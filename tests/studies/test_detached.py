@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from hf_nmt_interp.analysis.detached import auroc, detached_study
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.calibrated import CalibratedMarianConfig, CalibratedMarianMTModel
+from hf_nmt_interp.studies.detached import auroc, detached_study
 from tests.tiny_models import tiny_model
 
 
