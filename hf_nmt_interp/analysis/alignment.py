@@ -8,22 +8,14 @@ import numpy as np
 
 from hf_nmt_interp.analysis.contributions import contribution_entropy
 from hf_nmt_interp.analysis.symmetrization import flip, symmetrize
-from hf_nmt_interp.attribution.api import Text, check_tokenizer, explain, make_method, translate_ids
+from hf_nmt_interp.attribution.api import explain
 from hf_nmt_interp.attribution.base import AttributionMethod
-from hf_nmt_interp.attribution.registry import parse_methods
+from hf_nmt_interp.attribution.registry import METHODS, make_method, parse_methods
 from hf_nmt_interp.attribution.result import AttributionResult
-from hf_nmt_interp.decoding.translation import Translation
+from hf_nmt_interp.decoding.pairs import Pairs, Text
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.pharaoh import Links
-from hf_nmt_interp.text.tokens import (
-    Punctuation,
-    TokenWords,
-    as_sentences,
-    encode_source,
-    encode_target,
-    join_words,
-    words_of,
-)
+from hf_nmt_interp.text.tokens import Punctuation, TokenWords, as_sentences, join_words, words_of
 
 
 def word_scores(scores: np.ndarray, source: TokenWords, target: TokenWords) -> np.ndarray:
@@ -61,7 +53,7 @@ def normalise(scores: np.ndarray) -> np.ndarray:
 def soft_alignment(result: AttributionResult) -> np.ndarray:
     """p(i | t) [target words, source words] of an explained sentence, special tokens dropped."""
     if result.level != "token":
-        raise InputError(f"result: scores of {result.level}s; give the result of tokens, before to_words()")
+        raise InputError("result", None, f"scores of {result.level}s", "give the result of tokens, before to_words()")
     return normalise(word_scores(result.source, result.source_side, result.target_side))
 
 
@@ -112,9 +104,9 @@ def extract_links(scores: np.ndarray, extraction: str = "argmax", threshold: flo
     {(0, 0)}
     """
     if extraction not in EXTRACTIONS:
-        raise InputError(f"extraction: {extraction!r} is not one of {', '.join(EXTRACTIONS)}")
+        raise InputError("extraction", extraction, f"is not one of {', '.join(EXTRACTIONS)}")
     if not 0 < threshold <= 1:
-        raise InputError(f"threshold: {threshold} must be above 0 and at most 1")
+        raise InputError("threshold", threshold, "must be above 0 and at most 1")
     return EXTRACTIONS[extraction](scores, threshold) if scores.size else set()
 
 
@@ -158,7 +150,7 @@ def joint_links(
     [[(0, 0), (1, 1)], [(0, 0)]]
     """
     if not 0 <= least <= 1:
-        raise InputError(f"least: {least} must be from 0 to 1")
+        raise InputError("least", least, "must be from 0 to 1")
     scores = joint_scores(forward, backward)
     one, other = (extract_links(direction, extraction, threshold) for direction in (scores, scores.T))
     share = np.sqrt(normalise(scores) * normalise(scores.T).T)
@@ -206,9 +198,9 @@ class WordAlignment:
 
 
 def make_aligner(model: Any, method: str, **settings: Any) -> AttributionMethod:
-    """The method of that name, set to explain the target's own tokens: LRP explains the model's best ones else."""
-    own = {"logit": "label"} if method == "lrp" else {}
-    return make_method(model, method, **own | settings)
+    """The method of that name with the settings by which it aligns."""
+    own = METHODS[method].aligning_settings if method in METHODS else {}
+    return make_method(model, method, **{**own, **settings})
 
 
 def default_method(model: Any) -> str:
@@ -220,7 +212,8 @@ def make_aligners(model: Any, method: str | None, **settings: Any) -> list[Attri
     """`make_aligner` of each method in `NAME+NAME:SETTING=VALUE+...`; only a single one has further settings."""
     methods = parse_methods(method or default_method(model), "method")
     if settings and len(methods) > 1:
-        raise InputError(f"{min(settings)}: of several methods each has its own, e.g. {method}:{min(settings)}=...")
+        name = min(settings)
+        raise InputError(name, None, "of several methods each has its own", f"write {method}:{name}=...")
     return [make_aligner(model, name, **own | settings) for name, own in methods]
 
 
@@ -242,42 +235,33 @@ def align_words(
     A pair with a side without words is not shown to the model and has no links; the translation of nothing is nothing.
     """
     explainers = make_aligners(model, method, **settings)
-    check_tokenizer(model, tokenizer)
     extract_links(np.zeros((0, 0)), extraction, threshold)  # wrong settings are refused before the work
     sources = as_sentences("sources", sources)
-    targets = None if targets is None else as_sentences("targets", targets)
-    if targets is not None and len(targets) != len(sources):
-        raise InputError(f"targets: {len(targets)} targets for {len(sources)} sources; one each is needed")
-    given: Sequence[Text | None] = [None] * len(sources) if targets is None else targets
+    given: Sequence[Any] = [None] * len(sources) if targets is None else as_sentences("targets", targets)
+    if len(given) != len(sources):
+        raise InputError("targets", len(given), f"targets for {len(sources)} sources", "give one each")
     texts = [(_text(s), None if t is None else _text(t)) for s, t in zip(sources, given, strict=True)]
     full = [n for n, pair in enumerate(texts) if all(text is None or text.strip() for text in pair)]
-
-    encoded = [encode_source(tokenizer, sources[n], punctuation) for n in full]
+    asked = [sources[n] for n in full]
     if targets is None:
-        pairs = translate_ids(model, [e.ids for e in encoded], batch_size, **(generate or {}))
-        target_sides = [words_of(tokenizer, pair.target_ids, True, punctuation) for pair in pairs]
-        for n, pair in zip(full, pairs, strict=True):
-            texts[n] = texts[n][0], " ".join(words_of(tokenizer, pair.target_ids, True).words)
+        pairs = Pairs.translate(model, tokenizer, asked, batch_size, generate, punctuation)
     else:
-        encoded_targets = [encode_target(tokenizer, targets[n], punctuation) for n in full]
-        pairs = [Translation(s.ids, t.ids) for s, t in zip(encoded, encoded_targets, strict=True)]
-        target_sides = [e.token_words for e in encoded_targets]
-    source_sides = [e.token_words for e in encoded]
-    results = [explain(explainer, pairs, source_sides, target_sides, batch_size) for explainer in explainers]
-
+        pairs = Pairs.force(model, tokenizer, asked, [given[n] for n in full], punctuation)
+    results = [explain(explainer, pairs, batch_size) for explainer in explainers]
     found = [_unaligned(s, t, text or "") for s, t, (_, text) in zip(sources, given, texts, strict=True)]
-    for n, *sides, each in zip(full, source_sides, target_sides, zip(*results, strict=True), strict=True):
-        scores = combined_scores([word_scores(result.source, *sides) for result in each])
-        words = sides[0].words, sides[1].words
-        found[n] = WordAlignment(*words, texts[n][1] or "", scores, extract_links(scores, extraction, threshold))
+    for n, pair, each in zip(full, pairs, zip(*results, strict=True), strict=True):
+        scores = combined_scores([word_scores(result.source, pair.source, pair.target) for result in each])
+        text = texts[n][1] or " ".join(words_of(tokenizer, pair.ids.target_ids, is_target=True).words)
+        links = extract_links(scores, extraction, threshold)
+        found[n] = WordAlignment(pair.source.words, pair.target.words, text, scores, links)
     return found
 
 
-def _text(text: Text) -> str:
+def _text(text: str | Sequence[str]) -> str:
     return text if isinstance(text, str) else join_words(text)[0]
 
 
-def _unaligned(source: Text, target: Text | None, target_text: str) -> WordAlignment:
+def _unaligned(source: Any, target: Any, target_text: str) -> WordAlignment:
     words, others = (text.split() if isinstance(text, str) else list(text or ()) for text in (source, target))
     return WordAlignment(words, others, target_text, np.full((len(others), len(words)), -np.inf), set())
 

@@ -1,25 +1,23 @@
 """What calibration does to cross-attention, and whether masks tell what matters (lu2021, sections 2.2, 4.3 and 5)."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.modeling_outputs import BaseModelOutput
 
 from hf_nmt_interp.analysis.distributions import entropy, jensen_shannon, kendall_tau
-from hf_nmt_interp.attribution import gradients
-from hf_nmt_interp.attribution.api import batches_of, translate_ids
-from hf_nmt_interp.attribution.base import Batch, evaluating, label_log_probs, make_batch, run_model
+from hf_nmt_interp.attribution.gradients import step_gradients
 from hf_nmt_interp.attribution.tape import Tape
-from hf_nmt_interp.decoding.translation import Translation, collate
+from hf_nmt_interp.decoding.batch import Batch, evaluating, run_model
+from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.models.families import parts
+from hf_nmt_interp.models.families import Parts, parts
+from hf_nmt_interp.text.progress import Track, untracked
 from hf_nmt_interp.text.tables import csv_text
-from hf_nmt_interp.text.tokens import encode_source, encode_target
 
 Row = dict[str, Any]
 EDGES = (0.0, 0.8, 1.6, 2.4, 3.2)  # of the entropy bins in nats, as in figure 7; the last one has no upper edge
@@ -75,7 +73,7 @@ def calibration_report(
     *,
     batch_size: int = 16,
     edges: Sequence[float] = EDGES,
-    track: Callable[[Sequence], Iterable] = lambda items: items,
+    track: Track = untracked,
 ) -> CalibrationReport:
     """JSD and entropy change by layer, JSD by entropy bin, and tau of weights and masks with gradient importance.
 
@@ -89,37 +87,30 @@ def calibration_report(
         targets: their translations; None lets the model translate.
         batch_size: sentences at a time.
         edges: lower edges of the entropy bins.
-        track: wraps the list of batches to show progress.
+        track: shows progress.
     """
     if not hasattr(model, "mask_parameters"):
-        raise InputError(
-            f"model: {type(model).__name__} is not calibrated; train one with trainer_scripts/train_calibrated.py"
-        )
+        remedy = "train one with trainer_scripts/train_calibrated.py"
+        raise InputError("model", None, f"{type(model).__name__} is not calibrated", remedy)
     if isinstance(sources, str) or not sources:
-        raise InputError(f"sources: a list of sentences is needed, got {sources!r}")
+        raise InputError("sources", None, f"a list of sentences is needed, got {sources!r}")
     if list(edges) != sorted(set(edges)) or edges[0] != 0:
-        raise InputError(f"edges: {list(edges)} must rise from 0")
-    pairs = _encode(model, tokenizer, sources, targets, batch_size)
-    layers = [_Layer(edges) for _ in parts(model).attentions("cross")]
-    for rows in track(list(batches_of([pair.size for pair in pairs], batch_size))):
-        batch = make_batch(model, **collate([pairs[i] for i in rows], model.config.pad_token_id, model.device))
+        raise InputError("edges", list(edges), "must rise from 0")
+    if targets is None:
+        pairs = Pairs.translate(model, tokenizer, sources, batch_size, track=track)
+    else:
+        pairs = Pairs.force(model, tokenizer, sources, targets)
+    translator = parts(model)
+    layers = [_Layer(edges) for _ in translator.attentions("cross")]
+    for _, batch in pairs.batches(batch_size, track, "Comparing"):
         with evaluating(model):
-            _look(model, batch, layers)
+            _look(model, translator, batch, layers)
     found: list[Row] = [{"layer": number, **layer.row()} for number, layer in enumerate(layers)]
     found.append({"layer": "all", **{name: _mean([row[name] for row in found]) for name in MEANS}})
     bins = [{"layer": number, **row} for number, layer in enumerate(layers) for row in layer.bin_rows()]
     about = {"model": model.name_or_path, "fusion": model.config.fusion, "alpha": model.config.mask_alpha}
-    about |= {"sentences": len(pairs), "steps": sum(len(pair.target_ids) for pair in pairs)}
+    about |= {"sentences": len(pairs), "steps": sum(len(pair.ids.target_ids) for pair in pairs)}
     return CalibrationReport(found, bins, about)
-
-
-def _encode(model: Any, tokenizer: Any, sources, targets, batch_size: int) -> list[Translation]:
-    ids = [encode_source(tokenizer, text).ids for text in sources]
-    if targets is None:
-        return translate_ids(model, ids, batch_size)
-    if isinstance(targets, str) or len(targets) != len(sources):
-        raise InputError(f"targets: one for each of the {len(sources)} sources is needed")
-    return [Translation(s, encode_target(tokenizer, t).ids) for s, t in zip(ids, targets, strict=True)]
 
 
 class _Layer:
@@ -137,7 +128,7 @@ class _Layer:
         values = {name: torch.cat(self.values[name]) for name in MEANS}
         # tau is NaN where all scores are equal; anything else that is not a number is the model's fault
         if wrong := [name for name in MEANS if not name.startswith("kendall") and values[name].isnan().any()]:
-            raise InputError(f"model: {wrong[0]} is not a number; check its weights, or load it in float32")
+            raise InputError("model", None, f"{wrong[0]} is not a number", "check its weights, or load it in float32")
         return {name: _mean(values[name].tolist()) for name in MEANS}
 
     def bin_rows(self) -> Iterable[Row]:
@@ -154,12 +145,12 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _look(model: Any, batch: Batch, layers: list[_Layer]) -> None:
+def _look(model: Any, translator: Parts, batch: Batch, layers: list[_Layer]) -> None:
     """Add what one batch shows."""
-    cores = [attention.core for attention in parts(model).attentions("cross")]
+    cores = [attention.core for attention in translator.attentions("cross")]
     with torch.no_grad(), Tape(cores) as tape:
         outputs = run_model(model, batch.inputs() | {"output_calibration": True})
-    importance = gradient_importance(model, batch)  # [B, T, S]
+    importance = gradient_importance(model, batch, translator)  # [B, T, S]
     real = (batch.attention_mask != 0)[:, None].expand_as(importance)
     steps = batch.labels != -100
     many = real[steps].sum(-1) > 1
@@ -175,29 +166,24 @@ def _look(model: Any, batch: Batch, layers: list[_Layer]) -> None:
 
 
 @torch.inference_mode(False)
-def gradient_importance(model: Any, batch: Batch) -> Tensor:
+def gradient_importance(model: Any, batch: Batch, translator: Parts | None = None) -> Tensor:
     """tau_it = |grad of p(y_t) with respect to h_i|, h_i the encoder's output (eq. 2); the norm of d numbers.
 
     Args:
         model: any supported Transformer, in evaluation mode.
         batch: of B sentences.
+        translator: parts of the model, if they are known.
 
     Returns:
         [B, T, S]; 0 at padding.
     """
-    batch = Batch(*(tensor.clone() for tensor in vars(batch).values()))  # may be of inference mode
-    projection = parts(model).projection
-    with torch.no_grad():
-        memory = model.get_encoder()(input_ids=batch.input_ids, attention_mask=batch.attention_mask).last_hidden_state
-    memory = memory.clone().requires_grad_()
-    inputs = batch.inputs() | {"encoder_outputs": BaseModelOutput(last_hidden_state=memory)}
-    del inputs["input_ids"]
-    with torch.enable_grad(), gradients.SingleOperations(), Tape([projection]) as tape:
-        probabilities = label_log_probs(model(**inputs).logits, batch.labels).exp()
-        state = tape.input(projection)
-        total = probabilities.masked_fill(batch.labels == -100, 0).sum()
-        (gradient,) = torch.autograd.grad(total, state, retain_graph=True)
-        (found,) = gradients.autograd_scores(
-            state, gradient, [memory], [memory.detach()], lambda g, _: g.norm(dim=-1), _STEPS
-        )
-    return found * (batch.attention_mask != 0)[:, None]
+    (found,), _ = step_gradients(
+        model,
+        translator or parts(model),
+        batch.take(slice(None)),
+        leaves=["memory"],
+        score=lambda _, log_probability: log_probability.exp(),
+        reduce=lambda gradient, _: gradient.norm(dim=-1),
+        rows=_STEPS * batch.input_ids.numel(),
+    )
+    return found

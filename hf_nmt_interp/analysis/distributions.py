@@ -37,7 +37,7 @@ def kendall_tau(x: Tensor, y: Tensor, kept: Tensor, variant: str = "b") -> Tenso
     0.3333333432674408
     """
     if variant not in ("a", "b"):
-        raise InputError(f"variant: {variant!r} of Kendall's tau is not one of a, b")
+        raise InputError("variant", variant, "of Kendall's tau is not one of a, b")
     pairs = kept[..., :, None] & kept[..., None, :]
     first, second = (torch.sign(z[..., :, None] - z[..., None, :]) * pairs for z in (x, y))  # [..., S, S]
     total = (first * second).sum((-2, -1))

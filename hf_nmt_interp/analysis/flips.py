@@ -6,9 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hf_nmt_interp.attribution import gradients
-from hf_nmt_interp.attribution.base import Batch, evaluating, label_log_probs, make_batch
-from hf_nmt_interp.attribution.tape import Tape
+from hf_nmt_interp.attribution.gradients import step_gradients
+from hf_nmt_interp.decoding.batch import Batch, evaluating, make_batch
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import parts
 from hf_nmt_interp.models.lstm import LSTMAttentionForSequenceClassification
@@ -41,7 +40,7 @@ def flip_influence(
         [B, T, S] (T = 1 for the classifier), 0 at padding.
     """
     if replacement not in REPLACEMENTS:
-        raise InputError(f"replacement: {replacement!r} is not one of {', '.join(REPLACEMENTS)}")
+        raise InputError("replacement", replacement, f"is not one of {', '.join(REPLACEMENTS)}")
     if isinstance(model, LSTMAttentionForSequenceClassification):
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         with evaluating(model):
@@ -49,7 +48,7 @@ def flip_influence(
     else:
         batch = make_batch(model, input_ids, labels, attention_mask)
         with evaluating(model):
-            found = _of_words(model, Batch(*(tensor.clone() for tensor in vars(batch).values())), replacement)
+            found = _of_words(model, batch, replacement)
         found = found * (batch.labels != -100)[..., None]
         mask = batch.attention_mask
     return found * (mask != 0)[:, None]
@@ -71,30 +70,14 @@ def _of_classes(model: Any, input_ids: Tensor, labels: Tensor, mask: Tensor, rep
 
 
 def _of_words(model: Any, batch: Batch, replacement: str) -> Tensor:
-    found = parts(model)
-    stack, projection = found.encoder, found.projection
-    embedding: Any = stack.embedding
-    inputs: list[Tensor] = []
-
-    def leaf(embedding: Tensor) -> Tensor:
-        inputs.append(embedding.detach().clone().requires_grad_())
-        return inputs[-1]
-
-    with (
-        torch.enable_grad(),
-        gradients.SingleOperations(),
-        gradients.embeddings(stack, leaf),
-        Tape([projection]) as tape,
-    ):
-        loss = -label_log_probs(model(**batch.inputs()).logits, batch.labels)
-        state = tape.input(projection)
-        (gradient,) = torch.autograd.grad(loss.sum(), state, retain_graph=True)
-        table = None
-        if replacement == "worst":
-            ids = torch.arange(embedding.num_embeddings, device=state.device)
-            table = embedding(ids).detach() * stack.scale  # as the model looks words up: BART scales inside
-        steps = max(1, _NUMBERS // (batch.input_ids.numel() * (state.shape[-1] if table is None else len(table))))
-        (scores,) = gradients.autograd_scores(
-            state, gradient, inputs, [inputs[0].detach()], lambda g, e: _change(g, e, table), steps
-        )
-    return scores
+    taken = parts(model)
+    embedding: Any = taken.encoder.embedding
+    table, width = None, embedding.embedding_dim
+    if replacement == "worst":  # as the model looks words up: BART scales inside
+        ids = torch.arange(embedding.num_embeddings, device=batch.input_ids.device)
+        table, width = embedding(ids).detach() * taken.encoder.scale, len(ids)
+    (found,), _ = step_gradients(
+        model, taken, batch.take(slice(None)), ["source"], lambda _, log_probability: -log_probability,
+        lambda gradient, vector: _change(gradient, vector, table), rows=max(1, _NUMBERS // width),
+    )  # fmt: skip
+    return found

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -12,21 +12,17 @@ import numpy as np
 import torch
 
 from hf_nmt_interp.analysis.roles import COMMON, HEAD_SCORES, HeadScore, Relation, Row, TokenScore, View, roles_of
-from hf_nmt_interp.attribution.api import batches_of, translate_ids
 from hf_nmt_interp.attribution.attention import attention_weights
-from hf_nmt_interp.attribution.base import evaluating, make_batch, run_model
 from hf_nmt_interp.attribution.lrp import LRP
 from hf_nmt_interp.attribution.tape import Tape
-from hf_nmt_interp.decoding.translation import Translation, collate
+from hf_nmt_interp.decoding.batch import Batch, Translation, batch_of, evaluating, run_model, similar_sizes
+from hf_nmt_interp.decoding.pairs import Pairs, encode_sources
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.models.families import Attention, parts
+from hf_nmt_interp.models.families import KINDS, Attention, Parts, parts
 from hf_nmt_interp.text.conllu import Sentence
 from hf_nmt_interp.text.corpus import Pair
+from hf_nmt_interp.text.progress import Track, untracked
 from hf_nmt_interp.text.tables import csv_text
-from hf_nmt_interp.text.tokens import encode_source, encode_target, words_of
-
-KINDS = ("encoder", "decoder", "cross")
-Track = Callable[[Sequence, str], Iterable]  # as `rich.progress.track`
 
 
 @dataclass
@@ -105,7 +101,7 @@ def head_report(
     relevance_sentences: int | None = None,
     lrp: dict[str, Any] | None = None,
     batch_size: int = 16,
-    track: Track = lambda items, label: items,
+    track: Track = untracked,
 ) -> HeadReport:
     """Relevance, confidence, and positional, syntactic and rare-word scores and roles of every head.
 
@@ -122,7 +118,8 @@ def head_report(
         batch_size: sentences at a time.
         track: wraps lists of batches to show progress, e.g. `rich.progress.track`.
     """
-    if parts(model).weighted_sums:
+    translator = parts(model)
+    if translator.weighted_sums:
         raise InputError(f"model: {type(model).__name__} has no self-attention; the report is for Transformers")
     if relevance_sentences is not None and relevance_sentences < 0:
         raise InputError(f"relevance_sentences: {relevance_sentences} must be at least 0, which is for none")
@@ -137,8 +134,8 @@ def head_report(
         raise InputError(f"sources: a list of sentences is needed, got {sources!r}")
     if targets is not None and (isinstance(targets, str) or len(targets) != len(sources)):
         raise InputError(f"targets: one for each of the {len(sources)} sources is needed")
-    pairs = _encode(model, tokenizer, sources, targets, batch_size)
-    counts = token_counts(tokenizer, corpus) if corpus is not None else _counts_of([p.translation for p in pairs])
+    pairs = _pairs(model, tokenizer, sources, targets, batch_size, track)
+    counts = token_counts(tokenizer, corpus) if corpus is not None else _counts_of(pair.ids for pair in pairs)
     common = _common(counts)
     found: dict[tuple[str, int], list[HeadScore]] = defaultdict(lambda: [make() for make in HEAD_SCORES.values()])
 
@@ -148,15 +145,15 @@ def head_report(
                 if score.level == level and view.weights.size:
                     score.add(view)
 
-    for rows in track(list(batches_of([pair.translation.size for pair in pairs], batch_size)), "Attention"):
-        for views in _token_views(model, [pairs[i] for i in rows], counts, common):
+    for rows, batch in pairs.batches(batch_size, track, "Attention"):
+        for views in _token_views(model, translator, pairs.pick(rows), batch, counts, common):
             show(views, "token")
-    for rows in track(list(batches_of([len(tree.tokens) for tree in trees], batch_size)), "Trees"):
-        show(_word_views(model, tokenizer, [trees[i] for i in rows]), "word")
-    explained = [pair.translation for pair in pairs][:relevance_sentences]
+    for rows in track(similar_sizes([len(tree.tokens) for tree in trees], batch_size), "Trees"):
+        show(_word_views(model, translator, tokenizer, [trees[i] for i in rows]), "word")
+    explained = pairs[:relevance_sentences]
     about = {"model": model.name_or_path, "sentences": len(pairs), "trees": len(trees), "relevance": len(explained)}
     shares = _relevance(model, explained, lrp or {}, batch_size, track)
-    layers = [(k, layer, a.heads) for k in KINDS for layer, a in enumerate(parts(model).attentions(k)) if a.heads]
+    layers = [(k, layer, a.heads) for k in KINDS for layer, a in enumerate(translator.attentions(k)) if a.heads]
     relevance = {(k, layer, h): float(shares[k][layer, h]) for k, layer, heads in layers for h in heads if shares}
     return HeadReport(_rows(layers, found, relevance), about)
 
@@ -185,13 +182,16 @@ def head_facts(
     Returns:
         For each sentence `steps`, its target tokens, and `heads`, a row of facts for each head: sums over the steps.
     """
-    pairs = _encode(model, tokenizer, sources, targets, len(sources))
-    translations = [pair.translation for pair in pairs]
-    batch = collate(translations, model.config.pad_token_id or 0, model.device)
-    shares = LRP(model, **lrp or {}).head_relevance_sums(**batch) if relevance else {}
+    pairs = _pairs(model, tokenizer, sources, targets, len(sources))
+    batch = batch_of(model, [pair.ids for pair in pairs])
+    explainer = LRP(model, **lrp or {}) if relevance else None
+    shares = explainer.head_relevance_sums(batch) if explainer else {}
+    translator = explainer.parts if explainer else parts(model)
     scores = [score for make in HEAD_SCORES.values() if isinstance(score := make(), TokenScore)]
     found: list[Row] = []
-    for b, views in enumerate(_token_views(model, pairs, counts, _common(counts) if counts else None)):
+    for b, views in enumerate(
+        _token_views(model, translator, pairs, batch, counts, _common(counts) if counts else None)
+    ):
         rows: list[Row] = []
         for attention, layer, view in views:
             facts = {
@@ -201,7 +201,7 @@ def head_facts(
                 row: Row = {"kind": attention.kind, "layer": layer, "head": head}
                 row["relevance"] = float(shares[attention.kind][b, layer, head]) if shares else None
                 rows.append(row | {name: values[i] for name, values in facts.items()})
-        found.append({"steps": len(translations[b].target_ids), "heads": rows})
+        found.append({"steps": len(pairs[b].ids.target_ids), "heads": rows})
     return found
 
 
@@ -232,25 +232,17 @@ def report_of(sentences: Iterable[Row], about: dict[str, Any]) -> HeadReport:
     )
 
 
-@dataclass(frozen=True)
-class _Encoded:
-    """A sentence pair and which of its tokens are special."""
-
-    translation: Translation
-    source_special: list[bool]
-    target_special: list[bool]
-
-
-def _encode(model: Any, tokenizer: Any, sources, targets, batch_size: int) -> list[_Encoded]:
-    encoded = [encode_source(tokenizer, text) for text in sources]
+def _pairs(
+    model: Any,
+    tokenizer: Any,
+    sources: Sequence[str],
+    targets: Sequence[str] | None,
+    batch_size: int,
+    track: Track = untracked,
+) -> Pairs:
     if targets is None:
-        translations = translate_ids(model, [e.ids for e in encoded], batch_size)
-        special = [words_of(tokenizer, t.target_ids, is_target=True).special for t in translations]
-    else:
-        goal = [encode_target(tokenizer, text) for text in targets]
-        translations = [Translation(s.ids, t.ids) for s, t in zip(encoded, goal, strict=True)]
-        special = [e.token_words.special for e in goal]
-    return [_Encoded(t, s.token_words.special, x) for t, s, x in zip(translations, encoded, special, strict=True)]
+        return Pairs.translate(model, tokenizer, sources, batch_size, track=track)
+    return Pairs.force(model, tokenizer, sources, targets)
 
 
 def _counts_of(translations: Iterable[Translation]) -> dict[str, Counter[int]]:
@@ -271,13 +263,15 @@ def token_counts(tokenizer: Any, corpus: Iterable[Pair]) -> dict[str, Counter[in
     return _counts_of(Translation(e["input_ids"], e["labels"]) for e in encoded)
 
 
-def _token_views(model: Any, pairs: list[_Encoded], counts, common) -> Iterator[list[tuple[Attention, int, View]]]:
-    """For each pair the attention among its tokens, of each kind and layer."""
-    weights = _attention(model, [pair.translation for pair in pairs], KINDS)
+def _token_views(
+    model: Any, translator: Parts, pairs: Pairs, batch: Batch, counts, common
+) -> Iterator[list[tuple[Attention, int, View]]]:
+    """For each pair of a batch the attention among its tokens, of each kind and layer."""
+    weights = _attention(model, translator, batch, KINDS)
     for b, pair in enumerate(pairs):
-        start = pair.translation.start_id or 0
-        ids = {"source": pair.translation.source_ids, "target": [start, *pair.translation.target_ids[:-1]]}
-        source, target = (~np.array(special) for special in (pair.source_special, pair.target_special))
+        start = pair.ids.start_id or 0
+        ids = {"source": pair.ids.source_ids, "target": [start, *pair.ids.target_ids[:-1]]}
+        source, target = (~np.array(side.special) for side in (pair.source, pair.target))
         inputs = np.array([False, *target[:-1]])  # the decoder reads a start token, then the target but its last
         views = []
         for attention, layer, found in weights:
@@ -295,10 +289,14 @@ def _token_views(model: Any, pairs: list[_Encoded], counts, common) -> Iterator[
         yield views
 
 
-def _word_views(model: Any, tokenizer: Any, trees: list[Sentence]) -> Iterator[tuple[Attention, int, View]]:
+def _word_views(
+    model: Any, translator: Parts, tokenizer: Any, trees: list[Sentence]
+) -> Iterator[tuple[Attention, int, View]]:
     """The encoder's attention among the words of each tree: mean over a word's queries, sum over its keys."""
-    encoded = [encode_source(tokenizer, tree.text, spans=tree.spans()) for tree in trees]
-    weights = _attention(model, [Translation(e.ids, [0]) for e in encoded], ["encoder"])
+    texts, spans = [tree.text for tree in trees], [tree.spans() for tree in trees]
+    encoded = encode_sources(model, tokenizer, texts, spans=spans)
+    batch = batch_of(model, [Translation(e.ids, [0]) for e in encoded])
+    weights = _attention(model, translator, batch, ["encoder"])
     for b, (tree, e) in enumerate(zip(trees, encoded, strict=True)):
         words = e.token_words.positions
         belongs = np.zeros((len(words), len(e.ids)), dtype=np.float32)
@@ -322,12 +320,12 @@ def _relations(tree: Sentence, words: list[list[int]]) -> Iterator[Relation]:
 
 
 @torch.no_grad()
-def _attention(model: Any, translations: list[Translation], kinds) -> list[tuple[Attention, int, np.ndarray]]:
+def _attention(
+    model: Any, translator: Parts, batch: Batch, kinds: Sequence[str]
+) -> list[tuple[Attention, int, np.ndarray]]:
     """Attention, its layer and its weights [B, H, Q, K], of the layers that have heads."""
-    batch = make_batch(model, **collate(translations, model.config.pad_token_id, model.device))
-    taken = parts(model)
-    layers = [(a, layer) for kind in kinds for layer, a in enumerate(taken.attentions(kind)) if a.heads]
-    with evaluating(model), Tape([m for a, _ in layers for m in (a.core, a.query, a.key)]) as tape:
+    layers = [(a, layer) for kind in kinds for layer, a in enumerate(translator.attentions(kind)) if a.heads]
+    with evaluating(model), Tape([m for a, _ in layers for m in a.recorded]) as tape:
         if tuple(kinds) == ("encoder",):
             model.get_encoder()(input_ids=batch.input_ids, attention_mask=batch.attention_mask)
         else:
@@ -336,14 +334,12 @@ def _attention(model: Any, translations: list[Translation], kinds) -> list[tuple
         return [(a, layer, weights.float().cpu().numpy()) for a, layer, weights in found]
 
 
-def _relevance(model: Any, translations: list[Translation], lrp: dict, batch_size: int, track: Track):
+def _relevance(model: Any, pairs: Pairs, lrp: dict, batch_size: int, track: Track) -> dict[str, torch.Tensor]:
     """{kind: [L, H]}, empty if no sentence is to be explained."""
-    if not translations:
+    if not pairs:
         return {}
-    batches = list(batches_of([t.size for t in translations], batch_size))
-    pad = model.config.pad_token_id
-    inputs = (collate([translations[i] for i in rows], pad, model.device) for rows in track(batches, "Relevance"))
-    return LRP(model, **lrp).head_relevance(inputs)
+    explainer = LRP(model, **lrp)
+    return explainer.mean_head_relevance(batch for _, batch in pairs.batches(batch_size, track, "Relevance"))
 
 
 def _rows(

@@ -16,11 +16,11 @@ from transformers import LogitsProcessor, PreTrainedModel
 
 from hf_nmt_interp.analysis.alignment import WordAlignment, extract_links, make_aligner, normalise, word_scores
 from hf_nmt_interp.attribution.api import explain
-from hf_nmt_interp.attribution.attention import AttentionWeights
 from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.tape import Tape
+from hf_nmt_interp.decoding.batch import Translation
 from hf_nmt_interp.decoding.generation import record_generation
-from hf_nmt_interp.decoding.translation import Translation
+from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.text.pharaoh import Links
 from hf_nmt_interp.text.tokens import TokenWords, words_of
 
@@ -90,9 +90,7 @@ class AlignedGeneration(LogitsProcessor):
     ) -> None:
         self.alignments: list[WordAlignment] = []
         self._explainer, self._tokenizer, self._callback = explainer, tokenizer, callback
-        # smoothed weights, for instance, need passes of their own
-        is_plain = type(explainer).explain is AttentionWeights.explain
-        self._attention = explainer if is_plain and isinstance(explainer, AttentionWeights) else None
+        self._attention: Any = explainer if explainer.aligns_online else None
         # a token's scores depend on what was decoded before it, or also on itself
         self._shift = 1 if self._attention and not self._attention.shifted else 2
         self.tape = Tape(self._attention.cross.recorded if self._attention else [])
@@ -131,37 +129,36 @@ class AlignedGeneration(LogitsProcessor):
                 self._emit(sequence, sentence, ids, range(new - 1, new), final=False)
         return scores
 
-    def end(self, pairs: list[Translation]) -> None:
+    def end(self, translations: list[Translation]) -> None:
         """A call of `generate()` has returned."""
-        sources = [self._sources[n // self._returned] for n in range(len(pairs))]
-        targets = [words_of(self._tokenizer, pair.target_ids, is_target=True) for pair in pairs]
-        ids = [[pair.start_id or 0, *pair.target_ids] for pair in pairs]
-        self._complete(pairs, sources, targets, ids)
-        for n, (source, target) in enumerate(zip(sources, targets, strict=True)):
-            sequence, steps = len(self.alignments), range(len(target.tokens))
+        pairs = Pairs.caught(self._explainer.model, self._tokenizer, translations)
+        ids = [[pair.ids.start_id or 0, *pair.ids.target_ids] for pair in pairs]
+        self._complete(pairs, ids)
+        for n, pair in enumerate(pairs):
+            sequence, steps = len(self.alignments), range(len(pair.target.tokens))
             self._emit(sequence, n // self._returned, ids[n], steps[self._emitted.get(sequence, 0) :], final=True)
             rows = [self._scores(n // self._returned, ids[n], step) for step in steps]
-            nothing = np.zeros(len(source.tokens), np.float32)  # of a special token that was never decoded
-            scores = word_scores(np.stack([nothing if row is None else row for row in rows]), source, target)
-            words = source.words, target.words, " ".join(target.words)
+            nothing = np.zeros(len(pair.source.tokens), np.float32)  # of a special token that was never decoded
+            scores = word_scores(np.stack([nothing if row is None else row for row in rows]), pair.source, pair.target)
+            words = pair.source.words, pair.target.words, " ".join(pair.target.words)
             self.alignments.append(WordAlignment(*words, scores, extract_links(scores)))
         self._kept.clear()
 
-    def _complete(self, pairs: list[Translation], sources: list[TokenWords], targets: list[TokenWords], ids) -> None:
+    def _complete(self, pairs: Pairs, ids: list[list[int]]) -> None:
         """Explain the sequences of which a token's scores are not known: other methods, a last token without EOS."""
 
         def known(n: int, step: int) -> bool:
             return self._scores(n // self._returned, ids[n], step) is not None
 
-        late = [n for n, t in enumerate(targets) if not all(t.special[s] or known(n, s) for s in range(len(t.tokens)))]
-        sides = [sources[n] for n in late], [targets[n] for n in late]
-        for n, result in zip(late, explain(self._explainer, [pairs[n] for n in late], *sides), strict=True):
+        late = [
+            n for n, pair in enumerate(pairs) if not all(x or known(n, s) for s, x in enumerate(pair.target.special))
+        ]
+        for n, result in zip(late, explain(self._explainer, pairs.pick(late)), strict=True):
             for step, row in enumerate(result.source):
                 self._kept[n // self._returned, tuple(ids[n][: self._shift + step])] = row
 
     def _weights(self, lengths: list[int]) -> list[np.ndarray]:
         """[positions, S] of the last forward pass, for each row."""
-        assert self._attention
         mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
         mask = mask.to(self._attention.model.device)
         weights = self._attention.weights(self.tape, self._attention.cross, mask).float().cpu().numpy()

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
-from hf_nmt_interp.attribution.base import Batch, evaluating, make_batch
+from hf_nmt_interp.decoding.batch import Batch, evaluating, make_batch
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.conv.modeling_conv import ConvEncoderOutput
 from hf_nmt_interp.models.families import parts

@@ -5,10 +5,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from hf_nmt_interp.attribution.base import AttributionMethod, Batch, Scores, label_log_probs, run_model
+from hf_nmt_interp.attribution.base import AttributionMethod, Scores
 from hf_nmt_interp.attribution.tape import Tape
+from hf_nmt_interp.decoding.batch import Batch, label_log_probs, run_model
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.models.families import Attention, WeightedSum, positions
+from hf_nmt_interp.models.families import Attention, WeightedSum, capacity
 
 
 def attention_weights(tape: Tape, attention: Attention | WeightedSum, mask: Tensor) -> Tensor:
@@ -44,11 +45,10 @@ def attention_weights(tape: Tape, attention: Attention | WeightedSum, mask: Tens
 
 def all_labels_as_inputs(model: PreTrainedModel, batch: Batch) -> Tensor:
     """The decoder's input [B, T + 1] with one more position, so that the last label is an input too."""
-    limit = positions(model.get_decoder())
+    _, limit = capacity(model, "target")
     if limit is not None and batch.labels.shape[1] >= limit:
-        raise InputError(
-            f"labels: {batch.labels.shape[1]} tokens, but shifted weights need one of {limit} positions more; cut them"
-        )
+        problem = f"tokens, but shifted weights need one more of the model's {limit} positions"
+        raise InputError("labels", batch.labels.shape[1], problem, "split the sentence")
     longer = torch.cat([batch.decoder_input_ids, torch.zeros_like(batch.labels[:, :1])], 1)
     end = (batch.labels != -100).sum(-1, keepdim=True)
     return longer.scatter(1, end, batch.labels.gather(1, end - 1))
@@ -77,6 +77,7 @@ class AttentionWeights(AttributionMethod):
     """
 
     name = "attention"
+    aligns_online = True
 
     def __init__(
         self,
@@ -90,13 +91,13 @@ class AttentionWeights(AttributionMethod):
             layer, head, shifted = _choice(model, head, shifted)
         layers, own = len(self.parts.cross), self.parts.attentions("decoder")
         if not -layers <= layer < layers:
-            raise InputError(f"layer: {layer} is out of range; the decoder has {layers} layers, 0 to {layers - 1}")
+            raise InputError("layer", layer, "is out of range", f"the decoder has {layers} layers, 0 to {layers - 1}")
         self.cross, self.own = self.parts.cross[layer], own[layer] if own else None
         if not self.cross.heads:
-            raise InputError(f"layer: {layer} has lost all its cross-attention heads; choose another layer")
+            raise InputError("layer", layer, "has lost all its cross-attention heads", "choose another layer")
         if head not in (None, *self.cross.heads):
             kept = ", ".join(map(str, self.cross.heads))
-            raise InputError(f"head: {head} is not a cross-attention head of layer {layer}; it has {kept}")
+            raise InputError("head", head, f"is not a cross-attention head of layer {layer}", f"it has {kept}")
         self.head, self.shifted = head, bool(shifted)
 
     @torch.no_grad()

@@ -1,19 +1,34 @@
-"""Relevance through single operations (METHODS: the table of messages), all explained steps of a sentence at once.
+"""Relevance through single operations (docs/methods.md, LRP), all explained steps of a sentence at once.
 
 Relevance is a tensor [L, K, units]: L tokens, K explained steps. `steps(l)` gives the first and the last step (plus
 one) that token l can have relevance for, so that causal zeros are not multiplied.
 """
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from hf_nmt_interp.attribution.rules import Rule
-
 Steps = Callable[[int], tuple[int, int]]
 _CACHED = 2**18
+
+
+class Division(ABC):
+    """How messages z are cut into parts; a unit's relevance goes to each part's inputs in proportion to it."""
+
+    @abstractmethod
+    def split(self, z: Tensor) -> Iterable[tuple[float, Tensor]]:
+        """Parts of the messages with their weights; may write into `z`."""
+
+    @abstractmethod
+    def split_product(self, a: Tensor, b: Tensor) -> Iterable[list[tuple[Tensor, Tensor]]]:
+        """For messages a * b, the same parts as `split(a * b)` as sums of products of factors."""
+
+    @abstractmethod
+    def inverse(self, total: Tensor) -> Tensor:
+        """What the sum of a part is divided by, as a factor."""
 
 
 def rescale(passed: Tensor, came: Tensor) -> Tensor:
@@ -27,7 +42,7 @@ def rescale(passed: Tensor, came: Tensor) -> Tensor:
 
 
 def through_tokens(
-    rule: Rule,
+    rule: Division,
     relevance: Tensor,
     messages: Callable[[slice], Callable[[slice, Tensor], Tensor]],
     n: int,
@@ -69,7 +84,7 @@ def _slices(length: int, size: int) -> list[slice]:
 
 
 def through_linear(
-    rule: Rule, relevance: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, steps: Steps
+    rule: Division, relevance: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, steps: Steps
 ) -> Tensor:
     """Linear layer: z_ij = w_ji x_i + b_j / n, for x [L, n] and weight [m, n]."""
     n = x.shape[-1]
@@ -82,7 +97,7 @@ def through_linear(
     return through_tokens(rule, relevance, messages, n, steps)
 
 
-def through_norm(rule: Rule, relevance: Tensor, x: Tensor, norm: Any, steps: Steps) -> Tensor:
+def through_norm(rule: Division, relevance: Tensor, x: Tensor, norm: Any, steps: Steps) -> Tensor:
     """Layer norm, or RMS norm (no mean, no bias): the full Jacobian times the input, for x [L, n].
 
     z_ij = w_j s (delta_ij - 1/n - xh_j xh_i / n) x_i + b_j / n, without the 1/n for RMS norm.
@@ -111,7 +126,7 @@ def through_norm(rule: Rule, relevance: Tensor, x: Tensor, norm: Any, steps: Ste
     return through_tokens(rule, relevance, messages, n, steps)
 
 
-def through_addition(rule: Rule, relevance: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+def through_addition(rule: Division, relevance: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Residual addition: the messages to a unit are the two summands a, b [L, n]."""
     share = a.new_zeros(*a.shape, 2)
     for weight, part in rule.split(torch.stack([a, b], -1)):
@@ -121,7 +136,7 @@ def through_addition(rule: Rule, relevance: Tensor, a: Tensor, b: Tensor) -> tup
     return to_a, to_b
 
 
-def through_projection(rule: Rule, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def through_projection(rule: Division, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Relevance 1 of one logit a step: z_i = w_i x_i + b / n; x and weight [T, n], bias [T]; returns [T, n]."""
     result = torch.zeros_like(x)
     for factor, part in rule.split(torch.addcmul((bias / x.shape[-1])[:, None], weight, x)):
@@ -130,7 +145,7 @@ def through_projection(rule: Rule, x: Tensor, weight: Tensor, bias: Tensor) -> T
 
 
 def through_attention(
-    rule: Rule,
+    rule: Division,
     relevance: Tensor,
     q: Tensor,
     k: Tensor,

@@ -1,13 +1,14 @@
-"""Gradients of every step's score with respect to every input embedding, all steps of a batch from one forward pass.
+"""Gradients of every step's score with respect to embeddings or encoder states, all steps from one forward pass.
 
-`Walk` is the chain rule by hand along the parts of a translator: it multiplies no causal zeros and no padding.
-`autograd_scores` asks autograd for all steps at once; it serves models that have parts of their own.
+`step_gradients` computes them in one of two ways: `_Walk` is the chain rule along the parts of a translator, which
+multiplies no causal zeros and no padding; autograd, for all steps at once, serves models that have parts of their own.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,15 +17,80 @@ from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution.attention import attention_weights
-from hf_nmt_interp.attribution.base import Batch
 from hf_nmt_interp.attribution.tape import REGISTERING, Tape
+from hf_nmt_interp.decoding.batch import Batch, label_log_probs, run_model
 from hf_nmt_interp.models.families import Attention, FeedForward, Parts, Stack, Sublayer
 
-Reduce = Callable[[Tensor, Tensor], Tensor]  # gradients and embeddings [..., d] -> scores [...]
+Reduce = Callable[[Tensor, Tensor], Tensor]  # gradients and values [..., d] -> scores [...]
+Score = Callable[[Tensor, Tensor], Tensor]  # logits and log-probabilities of the labels [B, T] -> what is explained
+Change = Callable[[Tensor], Tensor]
+_CACHED_ROWS = 2048  # gradients carried back at a time: enough for fast products, few enough for caches
+
+
+def step_gradients(
+    model: PreTrainedModel,
+    parts: Parts,
+    batch: Batch,
+    leaves: Sequence[str],
+    score: Score,
+    reduce: Reduce,
+    *,
+    noise: Tensor | None = None,
+    rows: int = _CACHED_ROWS,
+) -> tuple[list[Tensor], Tensor]:
+    """Gradients of the score of every step with respect to every vector of the leaves, reduced to a number each.
+
+    Args:
+        model: any supported translator, in evaluation mode.
+        parts: of the model.
+        batch: of B sentence pairs, which autograd takes (see `Batch.take`).
+        leaves: some of "source" and "decoder" (embeddings, scaled, before positions) and "memory" (encoder states).
+        score: what is differentiated.
+        reduce: from the gradient and the vector to a number.
+        noise: [B, S, d], added to the source embeddings; `reduce` still gets the clean ones.
+        rows: gradients, of one vector for one step, that are held at a time.
+
+    Returns:
+        For each leaf its numbers [B, T, L], 0 at padding, and log-probabilities [B, T] of the labels.
+    """
+    by_hand = is_plain(model)
+    clean: dict[str, Tensor] = {}
+    inputs: dict[str, Tensor] = {}
+
+    def leaf(name: str) -> Change:
+        def change(x: Tensor) -> Tensor:
+            clean[name] = x.detach()
+            noisy = clean[name] if noise is None or name != "source" else clean[name] + noise
+            inputs[name] = noisy.clone().requires_grad_()
+            return inputs[name]
+
+        return change
+
+    with ExitStack() as context:
+        context.enter_context(torch.enable_grad())
+        if not by_hand:
+            context.enter_context(SingleOperations())
+        for name in leaves:
+            context.enter_context(_LEAVES[name](parts, leaf(name)))
+        cores = [attention.core for attention in parts.all_attentions]
+        tape = context.enter_context(Tape([*parts.operations, *cores] if by_hand else [parts.projection]))
+        logits = run_model(model, batch.inputs()).logits
+        log_probs = label_log_probs(logits, batch.labels)
+        logit = logits.gather(-1, batch.labels.clamp(min=0)[..., None])[..., 0]
+        explained = score(logit, log_probs).masked_fill(batch.labels == -100, 0)
+        state = tape.output(parts.decoder.operations[-1]) if by_hand else tape.input(parts.projection)
+        (gradient,) = torch.autograd.grad(explained.sum(), state, retain_graph=not by_hand)
+    if by_hand:
+        found = _by_hand(_Record(parts, batch, tape, gradient, clean), reduce, min(rows, _CACHED_ROWS))
+    else:
+        steps = max(1, rows // sum(x.shape[0] * x.shape[1] for x in inputs.values()))
+        found = _by_autograd(state, gradient, inputs, clean, reduce, steps)
+    real = batch.attention_mask[:, None] != 0
+    return [found[name] * (1 if name == "decoder" else real) for name in leaves], log_probs.detach()
 
 
 @contextmanager
-def embeddings(stack: Stack, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+def embeddings(stack: Stack, change: Change) -> Iterator[None]:
     """Context in which the embeddings [B, L, d] that a stack looks up (scaled, before positions) are changed.
 
     Only in forward passes of the calling thread, and only inside the stack: both stacks may share the module.
@@ -56,6 +122,31 @@ def embeddings(stack: Stack, change: Callable[[Tensor], Tensor]) -> Iterator[Non
         with REGISTERING:
             for handle in handles:
                 handle.remove()
+
+
+@contextmanager
+def _encoder_states(stack: Stack, change: Change) -> Iterator[None]:
+    """Context in which what an encoder gives [B, S, d] is changed, in forward passes of the calling thread."""
+    thread = threading.get_ident()
+
+    def replace(module: nn.Module, args: tuple, output: Any) -> None:
+        if threading.get_ident() == thread:
+            output.last_hidden_state = change(output.last_hidden_state)
+
+    with REGISTERING:
+        handle = stack.module.register_forward_hook(replace)
+    try:
+        yield
+    finally:
+        with REGISTERING:
+            handle.remove()
+
+
+_LEAVES: Mapping[str, Callable[[Parts, Change], AbstractContextManager[None]]] = {
+    "source": lambda parts, change: embeddings(parts.encoder, change),
+    "decoder": lambda parts, change: embeddings(parts.decoder, change),
+    "memory": lambda parts, change: _encoder_states(parts.encoder, change),
+}
 
 
 def is_plain(model: PreTrainedModel) -> bool:
@@ -103,34 +194,76 @@ def _lstm(x: Tensor, state: Sequence[Tensor], weights: Sequence[Tensor], *option
     return torch.stack(states, 1 if batch_first else 0), h[None], c[None]
 
 
-def autograd_scores(
-    state: Tensor, gradient: Tensor, inputs: Sequence[Tensor], clean: Sequence[Tensor], reduce: Reduce, chunk: int
-) -> list[Tensor]:
-    """Scores of embeddings by autograd, a chunk of steps at a time.
+def _by_autograd(
+    state: Tensor,
+    gradient: Tensor,
+    inputs: Mapping[str, Tensor],
+    clean: Mapping[str, Tensor],
+    reduce: Reduce,
+    chunk: int,
+) -> dict[str, Tensor]:
+    """Numbers [B, T, L] of each leaf, a chunk of steps at a time.
 
-    Args:
-        state: [B, T, n] decoder states; the score of a step depends on its own state.
-        gradient: [B, T, n] of the scores with respect to them.
-        inputs: embeddings [B, L, d] that the gradients are taken for.
-        clean: embeddings [B, L, d] that `reduce` gets.
-        reduce: of gradients and embeddings.
-        chunk: steps at a time.
-
-    Returns:
-        For each input its scores [B, T, L].
+    The score of a step depends on its own state: `gradient` [B, T, n] is that of all scores for `state` [B, T, n].
     """
     steps = torch.arange(state.shape[1], device=state.device)
 
-    def one_step(t: Tensor) -> list[Tensor]:
+    def one_step(t: Tensor) -> dict[str, Tensor]:
         here = gradient * (steps == t)[:, None]
-        gradients = torch.autograd.grad(state, inputs, here, retain_graph=True)
-        return [reduce(g, e) for g, e in zip(gradients, clean, strict=True)]
+        gradients = torch.autograd.grad(state, list(inputs.values()), here, retain_graph=True)
+        return {name: reduce(g, clean[name]) for name, g in zip(inputs, gradients, strict=True)}
 
     return torch.func.vmap(one_step, out_dims=1, chunk_size=chunk)(steps)
 
 
 # ------------------------------------------------------------------------------------------------------------ by hand
-class Rows:
+@dataclass
+class _Record:
+    """One forward pass, for `_Walk`: the tape of the model's operations and attentions, and what belongs to it."""
+
+    parts: Parts
+    batch: Batch
+    tape: Tape
+    gradient: Tensor  # [B, T, d] of each step's score with respect to the decoder's last state of that step
+    clean: dict[str, Tensor]  # [B, L, d] of each leaf
+
+    def __post_init__(self) -> None:
+        with torch.no_grad():
+            self.weights = {
+                a.core: attention_weights(self.tape, a, self.batch.attention_mask) for a in self.parts.all_attentions
+            }
+
+
+def _by_hand(record: _Record, reduce: Reduce, rows: int) -> dict[str, Tensor]:
+    """Numbers [B, T, L] of each leaf, some sentences and steps at a time."""
+    labels, lengths = record.batch.labels, [record.batch.source_lengths, record.batch.target_lengths]
+    found = {name: x.new_zeros(*labels.shape, x.shape[1]) for name, x in record.clean.items()}
+    for some in _groups(list(zip(*lengths, strict=True)), rows):
+        S, T = (max(side[some]) for side in lengths)
+        steps = max(1, rows // max(S, T))
+        for t in range(0, T, steps):
+            these = slice(t, min(t + steps, T))
+            for name, numbers in _Walk(record, some, these).scores(reduce).items():
+                found[name][some, these, : numbers.shape[-1]] = numbers
+    return found
+
+
+def _groups(lengths: Sequence[tuple[int, int]], rows: int) -> Iterator[slice]:
+    """Consecutive sentences, given as (S, T), that have at most `rows` gradients (step, token) when padded alike.
+
+    >>> list(_groups([(3, 2), (3, 2), (9, 9)], rows=20))
+    [slice(0, 2, None), slice(2, 3, None)]
+    """
+    start, S, T = 0, 0, 0
+    for b, (source, target) in enumerate(lengths):
+        S, T = max(S, source), max(T, target)
+        if b > start and (b + 1 - start) * T * max(S, T) > rows:
+            yield slice(start, b)
+            start, S, T = b, source, target
+    yield slice(start, len(lengths))
+
+
+class _Rows:
     """Which (sentence, token, step) triples can have a gradient: the rows of a matrix [rows, units].
 
     Args:
@@ -159,86 +292,60 @@ class Rows:
         return rows if self.all else rows.index_select(0, self.at)
 
 
-@dataclass
-class Record:
-    """One forward pass, for `Walk`: the tape of `modules(parts)` and what belongs to it."""
-
-    parts: Parts
-    batch: Batch
-    tape: Tape
-    gradient: Tensor  # [B, T, d] of each step's score with respect to the decoder's last state of that step
-    source: Tensor  # [B, S, d] embeddings
-    decoder: Tensor  # [B, T, d] embeddings
-
-    def __post_init__(self) -> None:
-        kinds = ("encoder", "decoder", "cross")
-        found = [attention for kind in kinds for attention in self.parts.attentions(kind)]
-        with torch.no_grad():
-            self.weights = {a.core: attention_weights(self.tape, a, self.batch.attention_mask) for a in found}
-
-
-def modules(parts: Parts) -> list[nn.Module]:
-    """What a walk needs on its tape; the last one gives the decoder's last state."""
-    found: list[nn.Module | None] = []
-    for stack in (parts.encoder, parts.decoder):
-        found.append(stack.embedding_norm)
-        for sub in (sub for layer in stack.layers for sub in layer):
-            if isinstance(sub.branch, Attention):
-                found += [sub.branch.core, sub.branch.query, sub.branch.key, sub.branch.value]
-            else:
-                found += [sub.branch.inner, sub.branch.gate]
-            found.append(sub.norm)
-        found.append(stack.final_norm)
-    return [module for module in found if module is not None]
-
-
-class Walk:
+class _Walk:
     """The way back from the decoder's last state to the embeddings, for some sentences and steps of a record."""
 
-    def __init__(self, record: Record, sentences: slice, steps: slice) -> None:
+    def __init__(self, record: _Record, sentences: slice, steps: slice) -> None:
         self.record, self.sentences = record, sentences
         labels = record.batch.labels[sentences]
         explained = (labels != -100)[:, None, steps]  # [B, 1, K]
         token = torch.arange(labels.shape[1], device=labels.device)
         step, token = token[steps], token[: steps.stop, None]
-        self.own, self.later = Rows((token == step) & explained), Rows((token <= step) & explained)
+        self.own, self.later = _Rows((token == step) & explained), _Rows((token <= step) & explained)
         mask = record.batch.attention_mask[sentences] != 0
         longest = int(mask.sum(-1).max())  # of these sentences: the batch may be padded further
-        self.source = Rows(mask[:, :longest, None] & explained)
+        self.source = _Rows(mask[:, :longest, None] & explained)
 
     @torch.no_grad()
-    def scores(self, reduce: Reduce) -> tuple[Tensor, Tensor]:
-        """Scores of the source embeddings [B, K, longest source] and of the decoder's [B, K, last step]."""
+    def scores(self, reduce: Reduce) -> dict[str, Tensor]:
+        """Numbers of each leaf: [B, K, longest source], of the decoder's embeddings [B, K, last step]."""
         parts, rows = self.record.parts, self.own
+        found: dict[str, Tensor] = {}
         gradient = rows.pick(self._of(self.record.gradient, rows))
         memory = gradient.new_zeros(len(self.source.at), parts.attentions("cross")[0].key.in_features)
         gradient = self._norm(gradient, parts.decoder.final_norm, rows)
-        for sub in _downwards(parts.decoder):
+        for sub in reversed(parts.decoder.sublayers):
             if rows is self.own and isinstance(sub.branch, Attention) and sub.branch.kind == "decoder":
                 gradient, rows = self.later.from_grid(rows.to_grid(gradient)), self.later
             gradient = self._sublayer(gradient, sub, rows, memory)
-        prefix = self._reduce(gradient, parts.decoder, rows, self.record.decoder, reduce)
-        gradient, rows = self._norm(memory, parts.encoder.final_norm, self.source), self.source
-        for sub in _downwards(parts.encoder):
-            gradient = self._sublayer(gradient, sub, rows, memory)
-        return self._reduce(gradient, parts.encoder, rows, self.record.source, reduce), prefix
+        if "decoder" in self.record.clean:
+            gradient = self._norm(gradient, parts.decoder.embedding_norm, rows)
+            found["decoder"] = self._reduce(gradient, rows, "decoder", reduce)
+        if "memory" in self.record.clean:
+            found["memory"] = self._reduce(memory, self.source, "memory", reduce)
+        if "source" in self.record.clean:
+            gradient = self._norm(memory, parts.encoder.final_norm, self.source)
+            for sub in reversed(parts.encoder.sublayers):
+                gradient = self._sublayer(gradient, sub, self.source, memory)
+            gradient = self._norm(gradient, parts.encoder.embedding_norm, self.source)
+            found["source"] = self._reduce(gradient, self.source, "source", reduce)
+        return found
 
-    def _of(self, x: Tensor, rows: Rows) -> Tensor:
+    def _of(self, x: Tensor, rows: _Rows) -> Tensor:
         return x[self.sentences, : rows.shape[1]].detach()
 
-    def _reduce(self, gradient: Tensor, stack: Stack, rows: Rows, embedding: Tensor, reduce: Reduce) -> Tensor:
-        gradient = self._norm(gradient, stack.embedding_norm, rows)
-        found = reduce(gradient, rows.pick(self._of(embedding, rows)))
+    def _reduce(self, gradient: Tensor, rows: _Rows, leaf: str, reduce: Reduce) -> Tensor:
+        found = reduce(gradient, rows.pick(self._of(self.record.clean[leaf], rows)))
         return rows.to_grid(found[:, None])[..., 0].transpose(1, 2)
 
-    def _norm(self, gradient: Tensor, norm: nn.Module | None, rows: Rows) -> Tensor:
+    def _norm(self, gradient: Tensor, norm: nn.Module | None, rows: _Rows) -> Tensor:
         if norm is None:
             return gradient
         x = rows.pick(self._of(self.record.tape.input(norm), rows)).requires_grad_()
         with torch.enable_grad():
             return torch.autograd.grad(norm(x), x, gradient)[0]
 
-    def _sublayer(self, gradient: Tensor, sub: Sublayer, rows: Rows, memory: Tensor) -> Tensor:
+    def _sublayer(self, gradient: Tensor, sub: Sublayer, rows: _Rows, memory: Tensor) -> Tensor:
         """Gradient of a sublayer's input; what flows to the encoder's output is added to `memory`."""
         if not sub.norm_first:
             gradient = self._norm(gradient, sub.norm, rows)
@@ -250,7 +357,7 @@ class Walk:
             self._attention(gradient, sub.branch, rows, into, memory)
         return gradient + self._norm(into, sub.norm, rows) if sub.norm_first else into
 
-    def _feed_forward(self, gradient: Tensor, ffn: FeedForward, rows: Rows, into: Tensor) -> None:
+    def _feed_forward(self, gradient: Tensor, ffn: FeedForward, rows: _Rows, into: Tensor) -> None:
         gradient = gradient @ ffn.outer.weight
         x = self._of(self.record.tape.output(ffn.inner), rows).requires_grad_()
         with torch.enable_grad():
@@ -261,11 +368,11 @@ class Walk:
             slope = slope * self._of(self.record.tape.output(ffn.gate), rows)
         into.addmm_(gradient.mul_(rows.pick(slope)), ffn.inner.weight)
 
-    def _attention(self, gradient: Tensor, attention: Attention, rows: Rows, into: Tensor, memory: Tensor) -> None:
+    def _attention(self, gradient: Tensor, attention: Attention, rows: _Rows, into: Tensor, memory: Tensor) -> None:
         """Of O = W V, W = softmax(c Q K'): dV = W' dO, dW = dO V', dA = c W (dW - sum W dW), dQ = dA K, dK = dA' Q."""
         keys, keys_into = (self.source, memory) if attention.kind == "cross" else (rows, into)
 
-        def heads(module: nn.Linear, of: Rows) -> Tensor:  # [B, L, H * D] -> [B, H, L, D]
+        def heads(module: nn.Linear, of: _Rows) -> Tensor:  # [B, L, H * D] -> [B, H, L, D]
             x = self._of(self.record.tape.output(module), of)
             return x.unflatten(-1, (-1, attention.head_size)).transpose(1, 2)
 
@@ -286,7 +393,3 @@ class Walk:
         ):
             found = found.reshape(*found.shape[:2], *of.shape[1:], -1)  # [B, H, L, K, D]
             target.addmm_(of.from_grid(found.permute(0, 2, 3, 1, 4).flatten(-2)), module.weight)
-
-
-def _downwards(stack: Stack) -> Iterator[Sublayer]:
-    return (sub for layer in reversed(stack.layers) for sub in reversed(layer))

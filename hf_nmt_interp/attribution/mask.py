@@ -3,7 +3,8 @@
 import torch
 from transformers import PreTrainedModel
 
-from hf_nmt_interp.attribution.base import AttributionMethod, Batch, Scores, label_log_probs, run_model
+from hf_nmt_interp.attribution.base import AttributionMethod, Scores
+from hf_nmt_interp.decoding.batch import Batch, label_log_probs, run_model
 from hf_nmt_interp.errors import InputError
 
 
@@ -21,16 +22,14 @@ class MaskPerturbation(AttributionMethod):
     def __init__(self, model: PreTrainedModel, layer: int = -1, head: int | None = None) -> None:
         super().__init__(model)
         if not self.fits(model):
-            raise InputError(
-                f"method: 'mask' needs a calibrated model, not {type(model).__name__}; train one with "
-                "trainer_scripts/train_calibrated.py, or use another method"
-            )
+            remedy = "train one with trainer_scripts/train_calibrated.py, or use another method"
+            raise InputError("method", "mask", f"needs a calibrated model, not {type(model).__name__}", remedy)
         layers = len(self.parts.decoder.layers)
         if not -layers <= layer < layers:
-            raise InputError(f"layer: {layer} is out of range; the decoder has {layers} layers, 0 to {layers - 1}")
+            raise InputError("layer", layer, "is out of range", f"the decoder has {layers} layers, 0 to {layers - 1}")
         heads = self.parts.attentions("cross")[layer].heads
         if head not in (None, *heads):
-            raise InputError(f"head: {head} is not a head of layer {layer}; it has 0 to {len(heads) - 1}")
+            raise InputError("head", head, f"is not a head of layer {layer}", f"it has 0 to {len(heads) - 1}")
         self.layer, self.head = layer, head
 
     @classmethod

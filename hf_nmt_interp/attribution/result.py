@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hf_nmt_interp.decoding.translation import Translation
+from hf_nmt_interp.decoding.batch import Translation
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.tokens import TokenWords
 
@@ -51,7 +51,7 @@ class AttributionResult:
         for name, shape in shapes.items():
             value = getattr(self, name)
             if value is not None and np.shape(value) != shape:
-                raise InputError(f"{name}: shape {np.shape(value)} does not fit {T} target and {S} source tokens")
+                raise InputError(name, None, f"shape {np.shape(value)} does not fit {T} target and {S} source tokens")
 
     @property
     def source_tokens(self) -> list[str]:
@@ -98,7 +98,7 @@ class AttributionResult:
         from safetensors.numpy import save_file
 
         if os.path.exists(path) and not os.path.isfile(path):  # a device would be replaced by a file
-            raise InputError(f"path: {path} is a folder or a device; give the name of a file")
+            raise InputError("path", None, f"{path} is a folder or a device", "give the name of a file")
         arrays = {n: getattr(self, n) for n in ("source", "prefix", "start", "log_probs")}
         rest = {n: getattr(self, n) for n in ("conservation_gap", "method", "settings", "level")}
         rest["translation"] = None if self.translation is None else vars(self.translation)
@@ -107,7 +107,7 @@ class AttributionResult:
         try:
             save_file({n: np.ascontiguousarray(a) for n, a in arrays.items() if a is not None}, path, metadata)
         except SafetensorError as error:
-            raise InputError(f"path: {path} cannot be written ({error})") from error
+            raise InputError("path", None, f"{path} cannot be written ({error})") from error
 
     @classmethod
     def load(cls, path: str | Path) -> "AttributionResult":
@@ -122,9 +122,10 @@ class AttributionResult:
             is_newer = int(metadata["version"]) > _VERSION
             found = None if is_newer else cls(**_read(metadata["result"], arrays))
         except (SafetensorError, OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-            raise InputError(f"path: {path} is not a saved AttributionResult ({error})") from error
+            raise InputError("path", None, f"{path} is not a saved AttributionResult ({error})") from error
         if found is None:
-            raise InputError(f"path: {path} has version {metadata['version']}; update hf_nmt_interp to read it")
+            problem = f"{path} has version {metadata['version']}"
+            raise InputError("path", None, problem, "update hf_nmt_interp to read it")
         return found
 
     def to_html(self) -> str:

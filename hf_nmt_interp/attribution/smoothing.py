@@ -2,16 +2,16 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from hf_nmt_interp.attribution import gradients
 from hf_nmt_interp.attribution.attention import AttentionWeights
-from hf_nmt_interp.attribution.base import Batch, Scores, label_log_probs, run_model
+from hf_nmt_interp.attribution.base import Scores
+from hf_nmt_interp.attribution.gradients import embeddings
+from hf_nmt_interp.decoding.batch import Batch, label_log_probs, run_model
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import Parts, Stack
 
@@ -30,9 +30,9 @@ class Noise:
 
     def __init__(self, stack: Stack, copies: int, sigma: float, seed: int) -> None:
         if copies < 0 or copies != int(copies):
-            raise InputError(f"smoothgrad: {copies} noisy copies are impossible; 30 is usual, 0 is no SmoothGrad")
+            raise InputError("smoothgrad", copies, "noisy copies are impossible", "30 is usual, 0 is no SmoothGrad")
         if not 0 < sigma < float("inf"):
-            raise InputError(f"sigma: {sigma} must be above 0 and finite; for no noise use smoothgrad=0")
+            raise InputError("sigma", sigma, "must be above 0 and finite", "for no noise use smoothgrad=0")
         self.stack, self.copies, self.sigma, self.seed = stack, copies, sigma, seed
 
     @torch.no_grad()
@@ -63,17 +63,11 @@ class Noise:
             noise = [self(batch.input_ids[row, : lengths[row]], copy) for row, copy in numbers]
             padded = torch.stack([F.pad(x, (0, 0, 0, longest - len(x))) for x in noise])
             rows = chosen // self.copies
-            found = one_pass(take(batch, rows), padded)
+            found = one_pass(batch.take(rows), padded)
             total = total or [x.new_zeros(B, *x.shape[1:]) for x in found]
             for sums, x in zip(total, found, strict=True):
                 sums.index_add_(0, rows.to(x.device), x / self.copies)
         return total
-
-
-def take(batch: Batch, rows: Tensor | slice) -> Batch:
-    """Some rows of a batch, as tensors that autograd takes even if they were made in inference mode."""
-    with torch.inference_mode(False):
-        return Batch(**{field.name: getattr(batch, field.name)[rows].clone() for field in fields(batch)})
 
 
 class Memory:
@@ -81,10 +75,10 @@ class Memory:
 
     def __init__(self, model: PreTrainedModel, parts: Parts, limit: int) -> None:
         if limit < 1:
-            raise InputError(f"max_memory: {limit} bytes; a positive number is needed, such as 2**30")
+            raise InputError("max_memory", limit, "bytes must be more than 0", "the default is 2**30")
         linears = [m.out_features for m in model.modules() if isinstance(m, nn.Linear) and m is not parts.projection]
         if not linears:
-            raise InputError("model: it has no nn.Linear layers, it may be quantised; load it in float32")
+            raise InputError("model", None, "it has no nn.Linear layers, it may be quantised", "load it in float32")
         linears += [8 * m.hidden_size for m in model.modules() if isinstance(m, nn.LSTM)]  # gates and their results
         self.numbers = limit // 2 // next(model.parameters()).element_size()
         self.kept, self.widest, self.vocabulary = sum(linears), max(linears), parts.projection.out_features
@@ -121,6 +115,7 @@ class SmoothedAttention(AttentionWeights):
     """
 
     name = "smoothed_attention"
+    aligns_online = False  # the weights of a pass are of one noisy copy
 
     def __init__(
         self,
@@ -134,7 +129,7 @@ class SmoothedAttention(AttentionWeights):
     ) -> None:
         super().__init__(model, layer, head)
         if smoothgrad == 0:
-            raise InputError("smoothgrad: 0 leaves nothing to smooth; use method 'attention'")
+            raise InputError("smoothgrad", 0, "leaves nothing to smooth", "use method 'attention'")
         self.noise = Noise(self.parts.encoder, smoothgrad, sigma, seed)
         self.memory = Memory(model, self.parts, max_memory)
 
@@ -143,7 +138,7 @@ class SmoothedAttention(AttentionWeights):
         """Mean of the weights of the noisy copies."""
 
         def one_pass(copies: Batch, noise: Tensor) -> Sequence[Tensor]:
-            with gradients.embeddings(self.parts.encoder, noise.add):
+            with embeddings(self.parts.encoder, noise.add):
                 scores = AttentionWeights.explain(self, copies)
             return scores.source, scores.prefix, scores.start
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor
 
-from hf_nmt_interp.decoding.translation import Translation
+from hf_nmt_interp.decoding.batch import Translation, check_right_padding, collate, evaluating
 from hf_nmt_interp.errors import InputError
 
 
@@ -23,7 +23,7 @@ class Watcher(Protocol):
         """After: what was returned."""
 
 
-_RECORDED = "model: its generate() is being recorded already; leave the other context first"
+_RECORDED = "model", None, "its generate() is being recorded already", "leave the other context first"
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def record_generation(model: Any, watcher: Watcher | None = None) -> Iterator[li
         return output
 
     if vars(model).setdefault("generate", recorded) is not recorded:  # in one step: another thread may be quicker
-        raise InputError(_RECORDED)
+        raise InputError(*_RECORDED)
     try:
         yield translations
     finally:
@@ -61,16 +61,39 @@ def plain_generate(model: Any) -> Callable[..., Any]:
     """`model.generate` itself: no context catches its calls, also none that is entered later. Raises inside one."""
     generate = model.generate
     if not inspect.ismethod(generate):  # as `recorded` is none
-        raise InputError(_RECORDED)
+        raise InputError(*_RECORDED)
     return generate
 
 
-def translations_of(generate: Callable[..., Any], model: Any, **call: Any) -> list[Translation]:
-    """One `Translation` per sequence of one call of `plain_generate(model)`; threads may share the model."""
-    config = call.get("generation_config")
-    sources = _sources(model, config, call)
+def translate_batch(
+    generate: Callable[..., Any], model: Any, sources: list[list[int]], **options: Any
+) -> list[Translation]:
+    """Translate checked source ids in one call of `plain_generate(model)`; threads may share the model.
+
+    Args:
+        generate: of `plain_generate`.
+        model: any supported translator.
+        sources: ids without padding.
+        options: arguments of `generate()`.
+    """
+    if options.get("num_return_sequences", 1) != 1:
+        raise InputError(
+            "num_return_sequences", None, "one translation a source here", "use explain_generation for more"
+        )
+    padded = collate([Translation(ids, [0]) for ids in sources], model.config.pad_token_id, model.device)
+    call = {name: padded[name] for name in ("input_ids", "attention_mask")} | options
     call["logits_processor"] = [*(call.get("logits_processor") or []), _Finite()]
-    return _translations(generate(**call), sources, model, config, call)
+    try:
+        with evaluating(model):
+            output = generate(**call)
+    except IndexError as error:  # the sources have been checked
+        problem = "a translation grew longer than the model's positions"
+        raise InputError("generate", None, problem, "give a smaller max_new_tokens") from error
+    except InputError:
+        raise
+    except (ValueError, ZeroDivisionError) as error:  # arguments that transformers does not take, e.g. no beams
+        raise InputError("generate", None, str(error)) from error
+    return _translations(output, sources, model, call.get("generation_config"), call)
 
 
 class _Finite(LogitsProcessor):
@@ -78,7 +101,7 @@ class _Finite(LogitsProcessor):
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         if not (scores < torch.inf).all():
-            raise InputError("model: its logits are not finite; check the weights and the input")
+            raise InputError("model", None, "its logits are not finite", "check the weights and the input")
         return scores
 
 
@@ -105,18 +128,15 @@ def _sources(model: Any, config: Any, call: dict[str, Any]) -> list[list[int]]:
     """Source ids of each row without padding."""
     ids, mask = call.get("input_ids"), call.get("attention_mask")
     if ids is None:
-        raise InputError("generate(): give input_ids; from encoder_outputs alone the source is not known")
+        raise InputError("generate()", None, "from encoder_outputs alone the source is not known", "give input_ids")
     if mask is None:  # as generate() does it
         pad = _setting("pad_token_id", model, config, call) - _setting("eos_token_id", model, config, call)
         mask = torch.isin(ids, ids.new_tensor(list(pad)), invert=True)
     if mask.shape != ids.shape:
-        raise InputError(f"attention_mask: shape {list(mask.shape)}; {list(ids.shape)} is needed, that of input_ids")
-    lengths = mask.bool().sum(-1, keepdim=True)
-    if (lengths == 0).any():
-        raise InputError(f"attention_mask: row {int((lengths == 0).nonzero()[0, 0])} has no tokens; leave it out")
-    if not torch.equal(mask.bool(), torch.arange(ids.shape[1], device=ids.device) < lengths):
-        raise InputError("attention_mask: padding must stand at the end of a row (pad with padding_side='right')")
-    return [row[:length] for row, (length,) in zip(ids.tolist(), lengths.tolist(), strict=True)]
+        problem = f"shape {list(mask.shape)}, but input_ids has {list(ids.shape)}"
+        raise InputError("attention_mask", None, problem, "give one of the same shape")
+    lengths = check_right_padding("attention_mask", mask.bool())
+    return [row[:length] for row, length in zip(ids.tolist(), lengths, strict=True)]
 
 
 def _end(target: list[int], model: Any, config: Any, call: dict[str, Any]) -> int:

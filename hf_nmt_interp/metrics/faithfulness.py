@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from hf_nmt_interp.attribution.api import Track, batches_of, explain, translate
-from hf_nmt_interp.attribution.base import AttributionMethod, evaluating, label_log_probs, make_batch, run_model
+from hf_nmt_interp.attribution.api import explain
+from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.result import AttributionResult
-from hf_nmt_interp.decoding.translation import Translation, collate
+from hf_nmt_interp.decoding.batch import Translation, batch_of, evaluating, label_log_probs, run_model, similar_sizes
+from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.progress import Track, untracked
 
 FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5)
 MEASURES = ("comprehensiveness", "sufficiency")
@@ -36,7 +38,7 @@ class Faithfulness:
 
     def __post_init__(self) -> None:
         if not any(table.size for table in self.losses):
-            raise InputError("results: no sentence has words on both sides; there is nothing to erase")
+            raise InputError("results", None, "no sentence has words on both sides", "there is nothing to erase")
 
     @property
     def comprehensiveness(self) -> np.ndarray:
@@ -88,7 +90,7 @@ def faithfulness(
         scores: makes word-level scores [target words, source words] of a result; None takes the result's own.
     """
     if any(result.translation is None or result.level != "token" for result in results):
-        raise InputError("results: token-level results with ids are needed, as attribute() returns them")
+        raise InputError("results", None, "token-level results with ids are needed", "give those of attribute()")
     fractions = tuple(fractions)
     return Faithfulness(_losses(model, results, scores or _word_scores, {}, fractions, batch_size), fractions)
 
@@ -100,7 +102,7 @@ def compare(
     methods: Mapping[str, AttributionMethod],
     batch_size: int = 16,
     generate: dict[str, Any] | None = None,
-    track: Track = iter,
+    track: Track = untracked,
 ) -> dict[str, Faithfulness]:
     """Faithfulness of several methods on the same translations, and of a random order (`random`) as the baseline.
 
@@ -111,17 +113,17 @@ def compare(
         methods: at least one, by any names, e.g. `{"lrp": LRP(model), "attention": AttentionWeights(model)}`.
         batch_size: sentences translated and explained at a time.
         generate: arguments of `generate()`.
-        track: what the batches pass through, e.g. a progress bar.
+        track: shows progress.
     """
     if not methods:
-        raise InputError("methods: none given; name at least one, e.g. {'lrp': LRP(model)}")
+        raise InputError("methods", None, "none given", "name at least one, e.g. {'lrp': LRP(model)}")
     losses: dict[str, dict[int, np.ndarray]] = {name: {} for name in (*methods, "random")}
     by_chance = random_scores()
-    for rows in track(list(batches_of([len(text) for text in sources], batch_size))):
-        translated = translate(model, tokenizer, [sources[i] for i in rows], batch_size, generate)
+    for rows in track(similar_sizes([len(text) for text in sources], batch_size), "Comparing"):
+        translated = Pairs.translate(model, tokenizer, [sources[i] for i in rows], batch_size, generate)
         scored: Scored = {}  # what several methods erase is scored once
         for name, method in methods.items():
-            results = explain(method, *translated, batch_size)
+            results = explain(method, translated, batch_size)
             losses[name] |= zip(rows, _losses(model, results, _word_scores, scored), strict=True)
         losses["random"] |= zip(rows, _losses(model, results, by_chance, scored), strict=True)
     order = range(len(sources))
@@ -190,9 +192,8 @@ def _score(model: Any, pairs: Sequence[Pair], batch_size: int, scored: Scored) -
     """Add log-probabilities [T] of the targets of some pairs to `scored`."""
     translations = [Translation(list(source), list(target), start) for source, target, start in pairs]
     with evaluating(model):
-        for rows in batches_of([t.size for t in translations], batch_size):
-            some = [translations[r] for r in rows]
-            batch = make_batch(model, **collate(some, model.config.pad_token_id, model.device))
+        for rows in similar_sizes([t.size for t in translations], batch_size):
+            batch = batch_of(model, [translations[row] for row in rows])
             log_probs = label_log_probs(run_model(model, batch.inputs()).logits, batch.labels).double().cpu().numpy()
             for row, line in zip(rows, log_probs, strict=True):
                 scored[pairs[row]] = line[: len(pairs[row][1])]

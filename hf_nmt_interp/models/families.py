@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from hf_nmt_interp.errors import InputError
 
+KINDS = ("encoder", "decoder", "cross")  # of attention
+
 
 @dataclass(frozen=True)
 class Attention:
@@ -33,6 +35,11 @@ class Attention:
     def ends(self) -> tuple[nn.Linear, nn.Linear]:
         """A module that reads the branch's input, and the one that makes its output."""
         return self.query, self.output
+
+    @property
+    def linears(self) -> list[nn.Linear]:
+        """Its linear layers in order; none of a layer that lost all its heads."""
+        return [self.query, self.key, self.value, self.output] if self.heads else []
 
     @property
     def recorded(self) -> list[nn.Module]:
@@ -67,6 +74,11 @@ class FeedForward:
         """A module that reads the branch's input, and the one that makes its output."""
         return self.inner, self.outer
 
+    @property
+    def linears(self) -> list[nn.Linear]:
+        """Its linear layers in order."""
+        return [self.inner, *([] if self.gate is None else [self.gate]), self.outer]
+
 
 @dataclass(frozen=True)
 class Sublayer:
@@ -93,9 +105,22 @@ class Stack:
     final_norm: nn.Module | None
     positions: list[nn.Module] = field(default_factory=list)
 
+    @property
+    def sublayers(self) -> list[Sublayer]:
+        """All sublayers from the embeddings up."""
+        return [sub for layer in self.layers for sub in layer]
+
+    @property
+    def operations(self) -> list[Any]:
+        """Every norm and linear layer on the way from the embeddings up; the last one gives the stack's output."""
+        found: list[Any] = [self.embedding_norm]
+        for sub in self.sublayers:
+            found += [sub.norm, *sub.branch.linears] if sub.norm_first else [*sub.branch.linears, sub.norm]
+        return [module for module in [*found, self.final_norm] if module is not None]
+
     def attentions(self, kind: str) -> list[Attention]:
         """The attentions of one kind, one a layer."""
-        branches = [sub.branch for layer in self.layers for sub in layer]
+        branches = [sub.branch for sub in self.sublayers]
         return [b for b in branches if isinstance(b, Attention) and b.kind == kind]
 
 
@@ -128,6 +153,17 @@ class Parts:
         """Cross-attentions, one a layer."""
         return self.weighted_sums or self.attentions("cross")
 
+    @property
+    def operations(self) -> list[Any]:
+        """The path through the model: every norm and linear layer from the embeddings to the logits."""
+        head = [self.output_head.dense, self.output_head.norm] if self.output_head else []
+        return [*self.encoder.operations, *self.decoder.operations, *head, self.projection]
+
+    @property
+    def all_attentions(self) -> list[Attention]:
+        """The attentions of all kinds that have heads."""
+        return [a for kind in KINDS for a in self.attentions(kind) if a.heads]
+
     def attentions(self, kind: str) -> list[Attention]:
         """The attentions of a kind: "encoder" or "decoder" (self-attention) or "cross", one a layer."""
         return (self.encoder if kind == "encoder" else self.decoder).attentions(kind)
@@ -152,6 +188,12 @@ def parts(model: nn.Module) -> Parts:
 def positions(stack: Any) -> int | None:
     """How many tokens an encoder or decoder has positions for; None if it takes any number."""
     return getattr(stack.config, "max_position_embeddings", None)
+
+
+def capacity(model: Any, side: str) -> tuple[int, int | None]:
+    """How many tokens one side ("source" or "target") has embeddings for, and positions (None: any number)."""
+    stack = model.get_encoder() if side == "source" else model.get_decoder()
+    return stack.get_input_embeddings().num_embeddings, positions(stack)
 
 
 def _bart_like(norm_first: bool) -> Callable[[Any], Parts]:

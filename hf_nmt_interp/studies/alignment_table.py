@@ -8,7 +8,6 @@ possible. What is computed is kept in a folder line by line, so that a run that 
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +24,15 @@ from hf_nmt_interp.analysis.alignment import (
 )
 from hf_nmt_interp.analysis.symmetrization import HEURISTICS, flip, symmetrize
 from hf_nmt_interp.analysis.yardstick import eflomal_links
-from hf_nmt_interp.attribution import METHODS
-from hf_nmt_interp.attribution.api import explain, translate_ids
-from hf_nmt_interp.decoding.translation import Translation
+from hf_nmt_interp.attribution.api import explain
+from hf_nmt_interp.attribution.registry import METHODS
+from hf_nmt_interp.decoding.batch import Translation
+from hf_nmt_interp.decoding.pairs import Pairs, encode_sources
 from hf_nmt_interp.metrics.aer.rate import alignment_error_rate
 from hf_nmt_interp.studies.best_attention import agreeing_attention, attention_links
 from hf_nmt_interp.text.corpus import Pair, read_parallel
 from hf_nmt_interp.text.pharaoh import Links, read_links, write_links
-from hf_nmt_interp.text.tokens import TokenWords, encode_source, encode_target, separate_punctuation, words_of
+from hf_nmt_interp.text.tokens import separate_punctuation
 
 Row = dict[str, Any]
 Gold = tuple[Sequence[Links], Sequence[Links]]  # sure and possible links of each pair
@@ -62,19 +62,6 @@ COMBINED = {  # row -> rows whose scores are combined
 ROWS = (*FIXED, *CHOSEN, *COMBINED)
 LEAST = 0.2  # of the joint links that are not doubtful
 DIRECTIONS = ("forward", "backward")
-
-
-@dataclass
-class Questions:
-    """Sentence pairs for one translator, as ids and as words."""
-
-    pairs: list[Translation]
-    sources: list[TokenWords]
-    targets: list[TokenWords]
-
-    def texts(self) -> list[Pair]:
-        """Words joined by spaces."""
-        return [(" ".join(s.words), " ".join(t.words)) for s, t in zip(self.sources, self.targets, strict=True)]
 
 
 class AlignmentTable:
@@ -176,60 +163,52 @@ class AlignmentTable:
                 self._choices[row] = {d: {"layer": c.layer, "head": c.head, "shifted": c.shifted} for d, c in choices}
         return "attention", self._choices[name][direction]
 
-    def _force(self, direction: str) -> Questions:
-        tokenizer = self.translators[direction][1]
-        sources, targets = _sides(self.pairs[direction])
-        encoded = [encode_source(tokenizer, words) for words in sources]
-        answers = [encode_target(tokenizer, words) for words in targets]
-        pairs = [Translation(e.ids, a.ids) for e, a in zip(encoded, answers, strict=True)]
-        return Questions(pairs, [e.token_words for e in encoded], [a.token_words for a in answers])
+    def _force(self, direction: str) -> Pairs:
+        return Pairs.force(*self.translators[direction], *_sides(self.pairs[direction]))
 
-    def _free(self, direction: str) -> Questions:
+    def _free(self, direction: str) -> Pairs:
         model, tokenizer = self.translators[direction]
-        encoded = [encode_source(tokenizer, words) for words in _sides(self.pairs[direction])[0]]
+        encoded = encode_sources(model, tokenizer, _sides(self.pairs[direction])[0])
         path = self.folder / f"free-{direction}-translations-{self._weights[direction]}.jsonl"
 
         def translate(rows: slice) -> list[Any]:
-            found = translate_ids(model, [e.ids for e in encoded[rows]], self.batch_size)
-            return [[pair.target_ids, pair.start_id] for pair in found]
+            found = Pairs.translate(model, tokenizer, encoded[rows], self.batch_size)
+            return [[pair.ids.target_ids, pair.ids.start_id] for pair in found]
 
         answers = self._kept(path, [e.ids for e in encoded], translate)
-        pairs = [Translation(e.ids, *answer) for e, answer in zip(encoded, answers, strict=True)]
-        targets = [words_of(tokenizer, pair.target_ids, is_target=True) for pair in pairs]
-        return Questions(pairs, [e.token_words for e in encoded], targets)
+        made = [Translation(e.ids, *answer) for e, answer in zip(encoded, answers, strict=True)]
+        return Pairs.caught(model, tokenizer, made, encoded)
 
-    def _own(self, training: Training) -> dict[str, tuple[Questions, Gold]]:
+    def _own(self, training: Training) -> dict[str, tuple[Pairs, Gold]]:
         """What each translator made of its side, and the links eflomal finds there, as reference."""
         asked = {direction: self._free(direction) for direction in DIRECTIONS}
-        texts = asked["forward"].texts() + [pair[::-1] for pair in asked["backward"].texts()]
+        texts = _texts(asked["forward"]) + [pair[::-1] for pair in _texts(asked["backward"])]
         found, count = self._eflomal(texts, training), len(self.pairs["forward"])
-        own: dict[str, tuple[Questions, Gold]] = {}
+        own: dict[str, tuple[Pairs, Gold]] = {}
         for direction, part in (("forward", slice(count)), ("backward", slice(count, None))):
             one, other = ([_turned(links, direction) for links in side[part]] for side in found)
             reference = symmetrize(one, other, "intersection"), symmetrize(one, other, "union")
             own[direction] = asked[direction], reference
         return own
 
-    def _scores(self, part: str, name: str, direction: str, asked: Questions) -> Matrices:
+    def _scores(self, part: str, name: str, direction: str, asked: Pairs) -> Matrices:
         if name in COMBINED:
             parts = [self._scores(part, row, direction, asked) for row in COMBINED[name]]
             return [combined_scores(matrices) for matrices in zip(*parts, strict=True)]
         return self._kept_scores(part, direction, asked, *self._method(name, direction))
 
-    def _kept_scores(
-        self, part: str, direction: str, asked: Questions, method: str, settings: dict[str, Any]
-    ) -> Matrices:
+    def _kept_scores(self, part: str, direction: str, asked: Pairs, method: str, settings: dict[str, Any]) -> Matrices:
         explainer = make_aligner(self.translators[direction][0], method, **settings)
         what = "-".join([method, *(f"{key}={value}" for key, value in settings.items())])
         path = self.folder / f"{part}-{direction}-{what}-{self._weights[direction]}.jsonl"
 
         def score(rows: slice) -> list[Any]:
-            sides = asked.sources[rows], asked.targets[rows]
-            results = explain(explainer, asked.pairs[rows], *sides, self.batch_size)
+            results = explain(explainer, asked[rows], self.batch_size)
             words = (word_scores(r.source, r.source_side, r.target_side) for r in results)
             return [[[float(f"{x:.5g}") for x in row] for row in matrix] for matrix in words]
 
-        return [np.array(x) for x in self._kept(path, [[p.source_ids, p.target_ids] for p in asked.pairs], score)]
+        keys = [[pair.ids.source_ids, pair.ids.target_ids] for pair in asked]
+        return [np.array(x) for x in self._kept(path, keys, score)]
 
     def _kept(self, path: Path, keys: Sequence[Any], compute: Callable[[slice], list[Any]]) -> list[Any]:
         """A value for each key: those at the head of the file whose keys agree, the others computed batch by batch."""
@@ -277,6 +256,11 @@ def _weights(model: Any) -> str:
 
 def _sides(pairs: Sequence[Pair]) -> tuple[list[list[str]], list[list[str]]]:
     return [source.split() for source, _ in pairs], [target.split() for _, target in pairs]
+
+
+def _texts(pairs: Pairs) -> list[Pair]:
+    """Words joined by spaces."""
+    return [(" ".join(pair.source.words), " ".join(pair.target.words)) for pair in pairs]
 
 
 def _turned(links: Links, direction: str) -> Links:

@@ -12,16 +12,14 @@ import torch
 
 from hf_nmt_interp.analysis.alignment import extract_links, word_scores
 from hf_nmt_interp.analysis.symmetrization import flip
-from hf_nmt_interp.attribution.api import Text, batches_of
 from hf_nmt_interp.attribution.attention import all_labels_as_inputs, attention_weights
-from hf_nmt_interp.attribution.base import Batch, evaluating, make_batch, run_model
 from hf_nmt_interp.attribution.tape import Tape
-from hf_nmt_interp.decoding.translation import Translation, collate
+from hf_nmt_interp.decoding.batch import Batch, evaluating, run_model
+from hf_nmt_interp.decoding.pairs import Pairs, Text
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.metrics.aer.rate import alignment_error_rate
 from hf_nmt_interp.models.families import Parts, parts
 from hf_nmt_interp.text.pharaoh import Links
-from hf_nmt_interp.text.tokens import encode_source, encode_target
 
 Key = tuple[int, int | None, bool]  # layer, head (None is the mean of all), shifted
 
@@ -59,7 +57,7 @@ def attention_error_rates(
     """
     sure, possible = gold if isinstance(gold, tuple) else (gold, gold)
     if not len(sources) == len(targets) == len(sure):
-        raise InputError(f"gold: {len(sure)} pairs, but {len(sources)} sources and {len(targets)} targets")
+        raise InputError("gold", len(sure), f"pairs, but {len(sources)} sources and {len(targets)} targets")
     links = attention_links(model, tokenizer, sources, targets, batch_size)
     rates = [AttentionChoice(*key, alignment_error_rate(found, sure, possible)["aer"]) for key, found in links.items()]
     return sorted(rates, key=lambda choice: choice.aer)
@@ -70,20 +68,16 @@ def attention_links(
 ) -> dict[Key, list[Links]]:
     """Links of each sentence pair by each (layer, head, shifted), from one pass over the data."""
     translator = parts(model)
-    source_sides = [encode_source(tokenizer, text) for text in sources]
-    target_sides = [encode_target(tokenizer, text) for text in targets]
-    pairs = [Translation(s.ids, t.ids) for s, t in zip(source_sides, target_sides, strict=True)]
+    pairs = Pairs.force(model, tokenizer, sources, targets)
     links: dict[Key, list[Links]] = {}
-    for rows in batches_of([pair.size for pair in pairs], batch_size):
-        batch = make_batch(model, **collate([pairs[n] for n in rows], model.config.pad_token_id, model.device))
+    for rows, batch in pairs.batches(batch_size):
         for (layer, head), weights in _cross_weights(model, translator, batch).items():
             for shifted in (False, True):
                 found = links.setdefault((layer, head, shifted), [set()] * len(pairs))
                 for b, n in enumerate(rows):
-                    S, T = len(pairs[n].source_ids), len(pairs[n].target_ids)
+                    S, T = len(pairs[n].ids.source_ids), len(pairs[n].ids.target_ids)
                     scores = weights[b, shifted : shifted + T, :S].float().cpu().numpy()
-                    sides = source_sides[n].token_words, target_sides[n].token_words
-                    found[n] = extract_links(word_scores(scores, *sides))
+                    found[n] = extract_links(word_scores(scores, pairs[n].source, pairs[n].target))
     return links
 
 
@@ -119,7 +113,7 @@ def best_attention(
     """The best of `attention_error_rates`; its `store(model)` makes it the model's default."""
     rates = attention_error_rates(model, tokenizer, sources, targets, gold, batch_size)
     if not rates:
-        raise InputError("sources: none given; the choice needs a development set")
+        raise InputError("sources", None, "none given", "the choice needs a development set")
     return rates[0]
 
 
@@ -128,7 +122,7 @@ def _cross_weights(model: Any, translator: Parts, batch: Batch) -> dict[tuple[in
     """Cross-attention weights [B, T + 1, S] of each layer and head; head None is the mean."""
     layers = [(n, a) for n, a in enumerate(translator.cross) if a.heads]
     if not layers:
-        raise InputError("model: it has lost all its cross-attention heads; choose among those of another")
+        raise InputError("model", None, "it has lost all its cross-attention heads", "choose among those of another")
     with evaluating(model), Tape([m for _, a in layers for m in a.recorded]) as tape:
         run_model(model, batch.inputs() | {"decoder_input_ids": all_labels_as_inputs(model, batch)})
     found: dict[tuple[int, int | None], torch.Tensor] = {}

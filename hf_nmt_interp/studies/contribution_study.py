@@ -1,7 +1,7 @@
 """Contributions of several models on sentences of one length, with several kinds of prefixes (voita2021)."""
 
 import csv
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,15 @@ import numpy as np
 import torch
 
 from hf_nmt_interp.analysis.contributions import STATISTICS, mean_curve
-from hf_nmt_interp.attribution.api import batches_of, explain, make_method, translate_ids
-from hf_nmt_interp.attribution.base import AttributionMethod, evaluating, make_batch, run_model
+from hf_nmt_interp.attribution.api import explain
+from hf_nmt_interp.attribution.registry import make_method
 from hf_nmt_interp.attribution.result import AttributionResult
-from hf_nmt_interp.decoding.translation import Translation, collate
+from hf_nmt_interp.decoding.batch import evaluating, run_model
+from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.progress import Track, untracked
 from hf_nmt_interp.text.tables import csv_text
-from hf_nmt_interp.text.tokens import Encoded, encode_source, encode_target, words_of
+from hf_nmt_interp.text.tokens import Encoded, encode_source, encode_target
 
 PREFIXES = ("reference", "model", "random")
 ACCURACY, KL = "accuracy", "kl_to_final"
@@ -101,7 +103,7 @@ def contribution_study(
     batch_size: int = 16,
     generate: dict[str, Any] | None = None,
     seed: int = 0,
-    track: Callable[[Sequence, str], Iterable] | None = None,
+    track: Track = untracked,
     **settings: Any,
 ) -> ContributionStudy:
     """Source contribution, position influence, entropies, accuracy and distance to a final model, by position.
@@ -130,24 +132,24 @@ def contribution_study(
     """
     named: Mapping[str, Any] = models if isinstance(models, Mapping) else {"model": models}
     if not named:
-        raise InputError("models: none given; a study needs at least one")
+        raise InputError("models", None, "none given", "a study needs at least one")
     if wrong := [prefix for prefix in prefixes if prefix not in PREFIXES]:
-        raise InputError(f"prefixes: {wrong[0]!r} is not one of {', '.join(PREFIXES)}")
+        raise InputError("prefixes", wrong[0], f"is not one of {', '.join(PREFIXES)}")
     if final is not None and final not in named:
-        raise InputError(f"final: {final!r} is not one of the models {', '.join(named)}")
+        raise InputError("final", final, f"is not one of the models {', '.join(named)}")
     if len(sources) != len(targets):
-        raise InputError(f"targets: {len(targets)} for {len(sources)} sources; one each is needed")
+        raise InputError("targets", len(targets), f"targets for {len(sources)} sources", "give one each")
     sets = _sets(tokenizer, sources, targets, lengths or [(None, None)], limit)
     order = sorted(named, key=lambda name: name != final)  # the final model first: the others need its influences
     rows: list[Row] = []
     goals: dict[tuple, list[AttributionResult]] = {}
-    for name in track(order, "Studying") if track else order:
+    for name in track(order, "Studying"):
         model = named[name] if hasattr(named[name], "config") else named[name]()
         explainer = make_method(model, method, **settings)
         for bucket in sets:
             for prefix in prefixes:
-                pairs = bucket.pairs(prefix, model, tokenizer, batch_size, generate or {}, seed)
-                results = _explain(explainer, tokenizer, pairs, batch_size, settings)
+                pairs = bucket.pairs(prefix, model, tokenizer, batch_size, generate, seed)
+                results = explain(explainer, pairs, batch_size, settings)
                 curves = {stat: [compute(r) for r in results] for stat, compute in STATISTICS.items()}
                 if prefix == "reference":
                     curves[ACCURACY] = _accuracy(model, pairs, batch_size)
@@ -169,7 +171,9 @@ def influence_kl(result: AttributionResult, final: AttributionResult) -> np.ndar
     """
     p, q = (np.concatenate([r.source, r.prefix], axis=1, dtype=np.float64) for r in (result, final))
     if min(p.min(), q.min()) < 0:
-        raise InputError("result: some contributions are negative; KL needs a method without signs, e.g. lrp")
+        raise InputError(
+            "result", None, "some contributions are negative", "KL needs a method without signs, e.g. lrp"
+        )
     p, q = p / p.sum(-1, keepdims=True), q / q.sum(-1, keepdims=True)
     ratio = np.where(p > 0, p, 1) / np.where(p > 0, np.maximum(q, _LEAST), 1)
     return (p * np.log(ratio)).sum(-1)
@@ -196,27 +200,27 @@ class _Set:
     targets: list[Encoded]
     pool: list[Encoded]
 
-    def pairs(self, prefix: str, model: Any, tokenizer: Any, batch_size: int, generate: dict[str, Any], seed: int):
-        """Sources, with the targets that serve as prefixes: (encoded source, translation)."""
+    def pairs(
+        self, prefix: str, model: Any, tokenizer: Any, batch_size: int, generate: dict[str, Any] | None, seed: int
+    ) -> Pairs:
+        """Sources, with the targets that serve as prefixes."""
         if prefix == "model":
-            with evaluating(model):
-                made = translate_ids(model, [source.ids for source in self.pool], batch_size, **generate)
-            both = zip(self.pool, made, strict=True)
-            kept = [(source, t) for source, t in both if len(t.target_ids) == self.lengths[1]]
+            made = Pairs.translate(model, tokenizer, self.pool, batch_size, generate)
+            kept = [n for n, pair in enumerate(made) if len(pair.ids.target_ids) == self.lengths[1]]
             if not kept:
-                raise InputError(
-                    f"lengths: none of {len(made)} sources of {self.lengths[0]} tokens is translated by "
-                    f"{self.lengths[1]}; take other lengths or more sentences"
-                )
-            return kept[: len(self.sources)]
+                source, target = self.lengths
+                problem = f"none of {len(made)} sources of {source} tokens is translated by {target}"
+                raise InputError("lengths", None, problem, "take other lengths or more sentences")
+            return made.pick(kept[: len(self.sources)])
         targets = self.targets
         if prefix == "random":
             if len(targets) < 2:
-                raise InputError("prefixes: random ones need two sentences of the same lengths; give more sentences")
+                problem = "random ones need two sentences of the same lengths"
+                raise InputError("prefixes", None, problem, "give more sentences")
             order = np.random.default_rng(seed).permutation(len(targets))
             after = dict(zip(order.tolist(), np.roll(order, 1).tolist(), strict=True))  # never its own
             targets = [targets[after[i]] for i in range(len(targets))]
-        return [(s, Translation(s.ids, t.ids)) for s, t in zip(self.sources, targets, strict=True)]
+        return Pairs.force(model, tokenizer, self.sources, targets)
 
 
 def _sets(tokenizer: Any, sources: Sequence[str], targets: Sequence[str], lengths: Sequence[Lengths], limit: int):
@@ -229,31 +233,23 @@ def _sets(tokenizer: Any, sources: Sequence[str], targets: Sequence[str], length
         fits = [size for size in buckets if all(w in (None, n) for w, n in zip(wanted, size, strict=True))]
         if not fits:
             frequent = ", ".join(f"{size} ({len(rows)})" for size, rows in list(buckets.items())[:5])
-            raise InputError(f"lengths: no pair has {wanted} tokens; the most frequent are {frequent or 'none'}")
+            remedy = f"the most frequent are {frequent or 'none'}"
+            raise InputError("lengths", None, f"no pair has {wanted} tokens", remedy)
         rows = buckets[fits[0]][:limit]
         pool = [s for s, _ in encoded if len(s.ids) == fits[0][0]][: _POOL * limit]
         found.append(_Set(fits[0], [encoded[i][0] for i in rows], [encoded[i][1] for i in rows], pool))
     return found
 
 
-def _explain(
-    explainer: AttributionMethod, tokenizer: Any, pairs: list, batch_size: int, settings: dict[str, Any]
-) -> list[AttributionResult]:
-    sides = [words_of(tokenizer, t.target_ids, is_target=True) for _, t in pairs]
-    return explain(explainer, [t for _, t in pairs], [s.token_words for s, _ in pairs], sides, batch_size, settings)
-
-
 @torch.no_grad()
-def _accuracy(model: Any, pairs: list, batch_size: int) -> list[np.ndarray]:
+def _accuracy(model: Any, pairs: Pairs, batch_size: int) -> list[np.ndarray]:
     """[T] of each pair: 1 where the label is the model's first choice."""
     found: list[np.ndarray] = [np.empty(0)] * len(pairs)
     with evaluating(model):
-        for rows in batches_of([t.size for _, t in pairs], batch_size):
-            padded = collate([pairs[i][1] for i in rows], model.config.pad_token_id, model.device)
-            batch = make_batch(model, **padded)
+        for rows, batch in pairs.batches(batch_size):
             hits = (run_model(model, batch.inputs()).logits.argmax(-1) == batch.labels).double().cpu().numpy()
-            for i, line in zip(rows, hits, strict=True):
-                found[i] = line[: len(pairs[i][1].target_ids)]
+            for row, line in zip(rows, hits, strict=True):
+                found[row] = line[: len(pairs[row].ids.target_ids)]
     return found
 
 

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from hf_nmt_interp.attribution.api import Track, batches_of, explain, make_method, translate
+from hf_nmt_interp.attribution.api import explain
+from hf_nmt_interp.attribution.registry import make_method
+from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.text.tokens import encode_source
+from hf_nmt_interp.text.progress import Track, untracked
 
 
 def auroc(positive: np.ndarray, negative: np.ndarray) -> float:
@@ -49,7 +51,7 @@ def detached_study(
     batch_size: int = 16,
     seed: int = 0,
     generate: dict[str, Any] | None = None,
-    track: Track = iter,
+    track: Track = untracked,
     **settings: Any,
 ) -> DetachedStudy:
     """Explain the model's translations with their own sources and with sources shuffled between sentences.
@@ -62,33 +64,36 @@ def detached_study(
         batch_size: sentences at a time.
         seed: of the shuffling; no sentence keeps its own source.
         generate: arguments of `generate()`.
-        track: what the batches pass through, e.g. a progress bar.
+        track: shows progress.
         settings: of the method.
     """
     if len(sources) < 2:
-        raise InputError(f"sources: {len(sources)} given; shuffling needs at least two")
-    encoded = [encode_source(tokenizer, text) for text in sources]
+        raise InputError("sources", len(sources), "given", "shuffling needs at least two")
     order = np.random.default_rng(seed).permutation(len(sources))
     other = np.empty_like(order)
     other[order] = np.roll(order, 1)  # one cycle: nobody keeps its own
     if any(sources[i] == sources[j] for i, j in enumerate(other)):
-        raise InputError("sources: a sentence given twice was paired with itself; leave repeated sentences out")
+        problem = "a sentence given twice was paired with itself"
+        raise InputError("sources", None, problem, "leave repeated sentences out")
     explainer = make_method(model, method, **settings)
-    found: dict[str, list[tuple[float, float]]] = {"true": [], "detached": []}
-    for rows in track(list(batches_of([len(e.ids) for e in encoded], batch_size))):
-        translations, _, targets = translate(model, tokenizer, [sources[i] for i in rows], batch_size, generate)
-        for kind, used in (("true", rows), ("detached", other[rows].tolist())):
-            pairs = [replace(t, source_ids=encoded[i].ids) for i, t in zip(used, translations, strict=True)]
-            results = explain(explainer, pairs, [encoded[i].token_words for i in used], targets, batch_size)
-            if any(r.conservation_gap is None or (r.source < 0).any() or (r.prefix < 0).any() for r in results):
-                raise InputError(f"method: {method!r} shares out no total: it has no source share; use lrp")
-            # the first step has no prefix: its share is 1 whatever the source
-            found[kind] += [
-                (r.source_contribution[1:].mean(), r.log_probs.mean())
-                for r in results
-                if len(r.start) > 1 and r.log_probs is not None
-            ]
+    if not explainer.shares_total or explainer.signed:
+        raise InputError("method", method, "shares out no total: it has no source share", "use lrp")
+    true = Pairs.translate(model, tokenizer, sources, batch_size, generate, track=track)
+    moved = zip(true.pick(other.tolist()), true, strict=True)
+    detached = replace(
+        true,
+        items=[replace(y, ids=replace(y.ids, source_ids=x.ids.source_ids), source=x.source) for x, y in moved],
+    )
+    found: dict[str, list[tuple[float, float]]] = {}
+    for kind, pairs in (("true", true), ("detached", detached)):
+        # the first step has no prefix: its share is 1 whatever the source
+        found[kind] = [
+            (r.source_contribution[1:].mean(), r.log_probs.mean())
+            for r in explain(explainer, pairs, batch_size, track=track)
+            if len(r.start) > 1 and r.log_probs is not None
+        ]
     if not found["true"]:
-        raise InputError("sources: no translation has words; the source share is that of steps after the first")
+        remedy = "the source share is that of steps after the first"
+        raise InputError("sources", None, "no translation has words", remedy)
     names = "source_share", "log_probability"
     return DetachedStudy(**{kind: dict(zip(names, np.array(x).T, strict=True)) for kind, x in found.items()})

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hf_nmt_interp.analysis.flips import flip_influence
 from hf_nmt_interp.analysis.probe import lexical_probe
-from hf_nmt_interp.attribution.base import evaluating
+from hf_nmt_interp.decoding.batch import evaluating
 from hf_nmt_interp.errors import InputError
 
 SNAPSHOT_SCORES = ("alpha", "beta", "delta")

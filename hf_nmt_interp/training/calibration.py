@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, TrainerCallback
 
-from hf_nmt_interp.decoding.force import decoder_inputs
+from hf_nmt_interp.decoding.batch import decoder_inputs
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.calibrated import CalibratedAttentionMixin
 from hf_nmt_interp.models.demo import find_model

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from hf_nmt_interp.attribution.base import label_log_probs
+from hf_nmt_interp.decoding.batch import label_log_probs
 from hf_nmt_interp.decoding.sampling import Sample, ancestral_samples, encoded
 from hf_nmt_interp.training.batching import cut_by_tokens
 from hf_nmt_interp.training.losses import linear_cross_entropy

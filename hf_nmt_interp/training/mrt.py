@@ -12,8 +12,7 @@ from torch import Tensor
 from transformers import ProgressCallback, set_seed
 
 from hf_nmt_interp.analysis.distributions import entropy
-from hf_nmt_interp.attribution.base import evaluating, label_log_probs
-from hf_nmt_interp.decoding.force import decoder_inputs
+from hf_nmt_interp.decoding.batch import decoder_inputs, evaluating, label_log_probs
 from hf_nmt_interp.decoding.sampling import Sample
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.metrics.risks import Risk, make_risk

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hf_nmt_interp.decoding.force import decoder_inputs
+from hf_nmt_interp.decoding.batch import decoder_inputs
 from hf_nmt_interp.errors import InputError
 
 REPLACEMENTS = ("random", "unk")

@@ -16,7 +16,7 @@ from hf_nmt_interp.analysis.calibration import (
     jensen_shannon,
     kendall_tau,
 )
-from hf_nmt_interp.attribution.base import make_batch
+from hf_nmt_interp.decoding.batch import make_batch
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.calibration import calibration_rows, mask_means, plot_calibration
 from hf_nmt_interp.text.tokens import encode_source, encode_target
@@ -147,7 +147,7 @@ def test_bad_arguments_are_named(calibrated):
     model, tokenizer, _ = calibrated
     with pytest.raises(InputError, match="MarianMTModel is not calibrated; train one with"):
         calibration_report(tiny_model("marian"), tokenizer, SOURCES)
-    with pytest.raises(InputError, match="targets: one for each of the 3 sources"):
+    with pytest.raises(InputError, match="targets: 1 targets for 3 sources; give one each"):
         calibration_report(model, tokenizer, SOURCES, TARGETS[:1])
     with pytest.raises(InputError, match="sources: a list of sentences is needed"):
         calibration_report(model, tokenizer, "A car!")

@@ -14,6 +14,7 @@ from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.gated import GatedMarianConfig, GatedMarianMTModel
 from hf_nmt_interp.report.heads import head_table, plot_heads
 from hf_nmt_interp.text.conllu import Sentence
+from hf_nmt_interp.text.tokens import encode_source
 from tests.tiny_models import tiny_model
 from tests.tiny_tokenizers import ENGLISH, GERMAN
 
@@ -110,10 +111,11 @@ def test_words_attention_is_mean_over_queries_and_sum_over_keys(tokenizer_of, mo
     model = tiny_model("marian", vocab_size=len(tokenizer))
     rng = np.random.default_rng(0)
     planted = rng.random((1, 2, 64, 64), dtype=np.float32)
-    kept = heads_module.parts(model).attentions("encoder")[0]
+    translator = heads_module.parts(model)
+    kept = translator.attentions("encoder")[0]
     monkeypatch.setattr(heads_module, "_attention", lambda *args: [(kept, 0, planted)])
-    ((_, _, found),) = heads_module._word_views(model, tokenizer, [TREE])
-    words = heads_module.encode_source(tokenizer, TREE.text, spans=TREE.spans()).token_words.positions
+    ((_, _, found),) = heads_module._word_views(model, translator, tokenizer, [TREE])
+    words = encode_source(tokenizer, TREE.text, spans=TREE.spans()).token_words.positions
     assert [len(w) > 1 for w in words].count(True) > 2
     for q, queries in enumerate(words):
         for k, keys in enumerate(words):

@@ -4,8 +4,10 @@ import torch
 
 import hf_nmt_interp as hni
 from hf_nmt_interp.analysis.alignment import extract_links, normalise, word_scores
-from hf_nmt_interp.attribution.api import explain, make_method
-from hf_nmt_interp.text.tokens import TokenWords, words_of
+from hf_nmt_interp.attribution.api import explain
+from hf_nmt_interp.attribution.registry import make_method
+from hf_nmt_interp.decoding.pairs import Pairs
+from hf_nmt_interp.text.tokens import TokenWords
 from tests.tiny_models import tiny_model
 from tests.tiny_tokenizers import ENGLISH
 
@@ -47,9 +49,7 @@ def model(tokenizer):
 
 def offline(model, tokenizer, translations, method, **settings):
     """Results of the very ids that were generated."""
-    sides = [words_of(tokenizer, t.source_ids) for t in translations]
-    targets = [words_of(tokenizer, t.target_ids, is_target=True) for t in translations]
-    return explain(make_method(model, method, **settings), translations, sides, targets)
+    return explain(make_method(model, method, **settings), Pairs.caught(model, tokenizer, translations))
 
 
 @pytest.mark.parametrize("settings", METHODS.values(), ids=METHODS)

@@ -6,7 +6,7 @@ import torch
 
 import hf_nmt_interp as hni
 from hf_nmt_interp.attribution import METHODS
-from hf_nmt_interp.attribution.api import make_method
+from hf_nmt_interp.attribution.registry import make_method
 from hf_nmt_interp.errors import InputError
 from tests.calibrated_models import calibrated_copy
 from tests.tiny_models import tiny_model
@@ -116,7 +116,7 @@ def test_bad_arguments_are_named(translator_of):
         call("A", method="magic")
     with pytest.raises(InputError, match="alhpa: method 'lrp' has no such setting; it has rule, alpha, beta"):
         call("A", alhpa=1)
-    with pytest.raises(InputError, match="target: 1 targets for 3 sources; one each is needed"):
+    with pytest.raises(InputError, match="targets: 1 targets for 3 sources; give one each"):
         call(SOURCES, TARGETS[:1])
     with pytest.raises(InputError, match="target: 'Ein Auto!' is one sentence for a list of sources; give a list"):
         call(SOURCES, "Ein Auto!")

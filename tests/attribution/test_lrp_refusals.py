@@ -8,7 +8,6 @@ from torch import nn
 from transformers import BertConfig, EncoderDecoderConfig, EncoderDecoderModel, LEDConfig, LEDForConditionalGeneration
 
 from hf_nmt_interp.attribution import LRP
-from hf_nmt_interp.attribution.lrp import _operations
 from hf_nmt_interp.errors import InputError
 from tests.tiny_models import FAMILIES, random_batch, tiny_model
 
@@ -70,7 +69,7 @@ def test_what_a_model_does_between_known_operations_is_not_skipped(family, where
 def test_no_operation_may_do_more_than_its_rule_says(family, side):
     model = tiny_model(family)
     batch = random_batch(model, [(4, 3)])
-    for module in _operations(LRP(model).parts):
+    for module in LRP(model).parts.operations:
         if side == "before":
             hook = module.register_forward_pre_hook(lambda module, args: (args[0].flip(-1) + 1,))
         else:
@@ -171,7 +170,7 @@ def test_bad_batches_are_named():
     with pytest.raises(InputError, match="labels: -1 is not among the model's 40 tokens"):
         explainer(ids, labels.masked_fill(labels == labels[0, 0], -1), mask)
     for family in ("marian", "bert2bert"):
-        with pytest.raises(InputError, match="input_ids: 65 tokens are more than the model's 64 positions; cut them"):
+        with pytest.raises(InputError, match="input_ids: 65 tokens, but the model has 64 positions; split"):
             LRP(tiny_model(family))(torch.full((1, 65), 5), torch.full((1, 2), 5))
     with pytest.raises(InputError, match="batches: no batch was given"):
         explainer.head_relevance([])

@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from hf_nmt_interp.attribution import AttributionResult
-from hf_nmt_interp.decoding.translation import Translation
+from hf_nmt_interp.decoding.batch import Translation
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.tokens import TokenWords
 

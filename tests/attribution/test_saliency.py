@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hf_nmt_interp.attribution import AttentionWeights, Saliency, SmoothedAttention, gradients
-from hf_nmt_interp.attribution.api import make_method
+from hf_nmt_interp.attribution.registry import make_method
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.gated import GatedMarianMTModel
 from tests.attribution.leaks import (

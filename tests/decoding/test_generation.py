@@ -5,8 +5,8 @@ import torch
 from transformers import GenerationConfig, StoppingCriteria
 
 from hf_nmt_interp.attribution import AttentionWeights
+from hf_nmt_interp.decoding.batch import collate
 from hf_nmt_interp.decoding.generation import record_generation
-from hf_nmt_interp.decoding.translation import collate
 from hf_nmt_interp.errors import InputError
 
 SENTENCES = ["The old dog sleeps.", "Two children are looking for shells.", "A car!"]
@@ -193,11 +193,12 @@ def test_sources_that_cannot_be_known_are_refused(translator_of):
         with pytest.raises(InputError, match="attention_mask: row 1 has no tokens; leave it out"):
             model.generate(inputs["input_ids"], attention_mask=mask)
         with pytest.raises(
-            InputError, match=r"attention_mask: shape \[3, 1\]; \[3, \d+\] is needed, that of input_ids"
+            InputError,
+            match=r"attention_mask: shape \[3, 1\], but input_ids has \[3, \d+\]; give one of the same shape",
         ):
             model.generate(inputs["input_ids"], attention_mask=mask[:, :1])
         memory = model.get_encoder()(**inputs)
-        with pytest.raises(InputError, match="give input_ids; from encoder_outputs alone the source is not known"):
+        with pytest.raises(InputError, match="from encoder_outputs alone the source is not known; give input_ids"):
             model.generate(encoder_outputs=memory, attention_mask=inputs["attention_mask"])
         model.generate(inputs["input_ids"], encoder_outputs=memory, attention_mask=inputs["attention_mask"])
     assert len(translations) == 3

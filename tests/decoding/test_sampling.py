@@ -5,9 +5,8 @@ import itertools
 import pytest
 import torch
 
-from hf_nmt_interp.attribution.base import label_log_probs
 from hf_nmt_interp.decoding import sampling
-from hf_nmt_interp.decoding.force import decoder_inputs
+from hf_nmt_interp.decoding.batch import decoder_inputs, label_log_probs
 from hf_nmt_interp.decoding.sampling import ancestral_samples, draw, encoded
 from hf_nmt_interp.errors import InputError
 from tests.tiny_models import FAMILIES, random_batch, tiny_model

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from hf_nmt_interp.decoding.force import decoder_inputs
-from hf_nmt_interp.decoding.translation import Translation, collate
+from hf_nmt_interp.decoding.batch import Translation, collate, decoder_inputs
 from tests.reference.shift import shifted_right
 from tests.tiny_models import FAMILIES, random_batch, tiny_model
 

@@ -102,11 +102,11 @@ def test_comparing_translates_once_and_scores_what_methods_share_once(explained,
     model, results = explained
     one, two, again = AttentionWeights(model), ShiftedAttention(model), AttentionWeights(model)
     translated, scored, batches = [], [], []
-    for name, calls in (("translate", translated), ("_score", scored)):
-        function = getattr(metric, name)
-        monkeypatch.setattr(metric, name, lambda *args, f=function, calls=calls: calls.append(args) or f(*args))
+    for owner, name, calls in ((metric.Pairs, "translate", translated), (metric, "_score", scored)):
+        function = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *args, f=function, calls=calls: calls.append(args) or f(*args))
 
-    def track(rows):
+    def track(rows, label):
         batches.extend(rows)
         return rows
 

@@ -10,7 +10,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import hf_nmt_interp as hni
 from hf_nmt_interp.attribution import METHODS, AttentionWeights
-from hf_nmt_interp.attribution.api import make_method, translate_ids
+from hf_nmt_interp.attribution.registry import make_method
+from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.errors import InputError
 from tests.calibrated_models import calibrated_copy
 from tests.tiny_models import random_batch, tiny_model
@@ -62,8 +63,8 @@ BAD_TEXT = [
     (b"A dog.", "sources: .* is no list of sentences"),
     ([None], "text: 'None' is NoneType, not a sentence or a list of its words"),
     ([["A", None]], "text: None among the words is no string"),
-    ("word " * 10_000, r"sources\[0\]: 40001 tokens are more than the model's 64 positions; cut them"),
-    (["A dog.", "word " * 10_000], r"sources\[1\]: 40001 tokens are more than the model's 64 positions; cut them"),
+    ("word " * 10_000, r"sources\[0\]: 40001 tokens, but the model has 64 positions; split the sentence"),
+    (["A dog.", "word " * 10_000], r"sources\[1\]: 40001 tokens, but the model has 64 positions; split the sentence"),
 ]
 
 
@@ -78,9 +79,9 @@ def test_bad_text_is_refused_before_the_work(translator, function, sources, mess
 
 def test_bad_targets(translator):
     model, tokenizer = translator
-    with pytest.raises(InputError, match=r"targets\[0\]: 50001 tokens are more than the model's 64 positions"):
+    with pytest.raises(InputError, match=r"targets\[0\]: 50001 tokens, but the model has 64 positions"):
         hni.attribute(model, tokenizer, "A dog.", "word " * 10_000)
-    with pytest.raises(InputError, match="target: 1 targets for 2 sources; one each is needed"):
+    with pytest.raises(InputError, match="targets: 1 targets for 2 sources; give one each"):
         hni.attribute(model, tokenizer, ["A", "B"], ["C"])
     with pytest.raises(InputError, match="targets: 1 targets for 2 sources; one each is needed"):
         hni.align(model, tokenizer, ["A", "B"], ["C"])
@@ -93,9 +94,9 @@ def test_models_without_positions_have_a_limit_too(translator_of, family):
     model.generate = pytest.fail
     long = "word " * 10_000
     for function in (hni.attribute, hni.align):
-        with pytest.raises(InputError, match=r"sources\[1\]: \d+ tokens are more than the 4096 that are taken; cut"):
+        with pytest.raises(InputError, match=r"sources\[1\]: \d+ tokens, but at most 4096 are supported; split"):
             function(model, tokenizer, ["A dog.", long], method="attention")
-        with pytest.raises(InputError, match=r"targets\[0\]: \d+ tokens are more than the 4096 that are taken; cut"):
+        with pytest.raises(InputError, match=r"targets\[0\]: \d+ tokens, but at most 4096 are supported; split"):
             function(model, tokenizer, [long[:50]], [long], method="attention")
 
 
@@ -103,7 +104,7 @@ def test_a_translation_that_outgrows_the_model(translator):
     model, tokenizer = translator
     with pytest.raises(InputError, match="generate: a translation grew longer than the model's positions; give"):
         hni.attribute(model, tokenizer, "A", generate={"max_length": None, "max_new_tokens": 90, "min_length": 80})
-    with pytest.raises(InputError, match=r"generate: \[4\] is no dictionary of arguments"):
+    with pytest.raises(InputError, match=r"generate: \[4\] is not a dictionary of arguments"):
         hni.attribute(model, tokenizer, "A", generate=[4])
     with pytest.raises(InputError, match=r"generate: .* not used by the model: \['beams'\]"):
         hni.attribute(model, tokenizer, "A", generate={"beams": 4})
@@ -116,7 +117,7 @@ def test_the_wrong_tokenizer(translator, tokenizer_of):
     larger, other = tokenizer_of("bart"), tokenizer_of("t5")
     for tokenizer, message in (
         (larger, r"tokenizer: \d+ tokens, but the model has \d+; use the model's own"),
-        (other, "tokenizer: its sentences end by token 1, the model's by 0; use the model's own"),
+        (other, "tokenizer: its sentences end with token 1, the model's with 0; use the model's own"),
         (None, "tokenizer: NoneType is not supported"),
     ):
         with pytest.raises(InputError, match=message):
@@ -149,8 +150,8 @@ BAD_TENSORS = [
     ({"labels": lambda x: x.tolist()}, r"labels: a tensor \[batch, length\] is needed, got list"),
     ({"labels": lambda x: x.numpy()}, "labels: a tensor .* got ndarray"),
     ({"labels": lambda x: None}, "labels: a tensor .* got NoneType"),
-    ({"labels": lambda x: x[:1]}, "labels: 1 rows, but input_ids has 2; one each is needed"),
-    ({"labels": lambda x: x.to("meta")}, "labels: on meta, the model is on cpu; move it with .to"),
+    ({"labels": lambda x: x[:1]}, "labels: 1 rows, but input_ids has 2; give one each"),
+    ({"labels": lambda x: x.to("meta")}, "labels: on meta, but the model is on cpu; move it with .to"),
     ({"labels": lambda x: x[:, :0]}, "labels: row 0 has no tokens; leave it out"),
     ({"labels": with_value(0, slice(None), -100)}, "labels: row 0 has no tokens; leave it out"),
     ({"labels": with_value(1, 2, -100)}, "labels: padding must stand at the end of a row"),
@@ -159,9 +160,9 @@ BAD_TENSORS = [
     ({"input_ids": lambda x: x[:0], "labels": lambda x: x[:0]}, "input_ids: a batch of no rows"),
     ({"attention_mask": with_value(1, slice(None), 0)}, "attention_mask: row 1 has no tokens; leave it out"),
     ({"attention_mask": with_value(1, 0, 0)}, "attention_mask: padding must stand at the end of a row"),
-    ({"attention_mask": lambda x: x[:, :3]}, r"attention_mask: shape \[2, 3\]; \[2, 5\] is needed"),
+    ({"attention_mask": lambda x: x[:, :3]}, r"attention_mask: shape \[2, 3\], but \[2, 5\] is needed"),
     ({"attention_mask": lambda x: x.float()}, "attention_mask: whole numbers .* torch.float32"),
-    ({"decoder_input_ids": lambda x: x[:, :2]}, r"decoder_input_ids: shape \[2, 2\]; \[2, 6\] is needed"),
+    ({"decoder_input_ids": lambda x: x[:, :2]}, r"decoder_input_ids: shape \[2, 2\], but \[2, 6\] is needed"),
     ({"decoder_input_ids": with_value(0, 1, 99)}, "decoder_input_ids: 99 is not among the model's 40 tokens"),
 ]
 
@@ -207,7 +208,7 @@ def test_other_right_types_give_the_same():
         ("smoothgrad", {"sigma": INF}, "sigma: inf must be above 0 and finite"),
         ("smoothgrad", {"seed": "x"}, "seed: 'x' is not of type int"),
         ("saliency", {"smoothgrad": 2.5}, "smoothgrad: 2.5 is not of type int"),
-        ("saliency", {"max_memory": 0}, "max_memory: 0 bytes; a positive number is needed"),
+        ("saliency", {"max_memory": 0}, "max_memory: 0 bytes must be more than 0"),
     ],
 )
 def test_bad_settings(method, settings, message):
@@ -253,7 +254,7 @@ def test_logits_that_are_not_finite_are_no_translation(translator, value, beams)
     model, tokenizer = translator
     model.final_logits_bias[0, 3] = value
     with pytest.raises(InputError, match="model: its logits are not finite; check the weights and the input"):
-        translate_ids(model, [tokenizer("A dog.")["input_ids"]], 1, num_beams=beams)
+        Pairs.translate(model, tokenizer, ["A dog."], 1, {"num_beams": beams})
 
 
 def test_training_mode_changes_nothing(translator):

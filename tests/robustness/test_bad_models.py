@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from hf_nmt_interp.attribution.api import make_method
+from hf_nmt_interp.attribution.registry import make_method
 from hf_nmt_interp.errors import InputError
 from tests.cli.conftest import model_folder, run  # noqa: F401  (fixtures)
 

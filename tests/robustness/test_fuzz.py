@@ -23,7 +23,7 @@ from hypothesis.extra.numpy import arrays
 import hf_nmt_interp as hni
 from hf_nmt_interp.analysis.markup import strip_markup
 from hf_nmt_interp.attribution.registry import parse_settings
-from hf_nmt_interp.decoding.translation import Translation
+from hf_nmt_interp.decoding.batch import Translation
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.gated.gates import HardConcreteGate
 from hf_nmt_interp.text.conllu import read_conllu

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import hf_nmt_interp as hni
-from hf_nmt_interp.attribution.api import make_method
-from hf_nmt_interp.attribution.base import make_batch
+from hf_nmt_interp.attribution.registry import make_method
+from hf_nmt_interp.decoding.batch import make_batch
 from tests.calibrated_models import CLASSES, tiny_calibrated
 from tests.tiny_models import FAMILIES, RECURRENT, random_batch, tiny_model
 

@@ -114,8 +114,8 @@ def test_random_prefixes_are_never_a_sentence_s_own(translator, lengths, monkeyp
     _, numbers = lengths
     contribution_study(model, tokenizer, SOURCES, TARGETS, prefixes=["random"])
     own = [tokenizer(text_target=TARGETS[i])["input_ids"] for i in numbers]
-    assert all(t.target_ids != ids for t, ids in zip(seen, own, strict=True))
-    assert sorted(t.target_ids for t in seen) == sorted(own)
+    assert all(pair.ids.target_ids != ids for pair, ids in zip(seen, own, strict=True))
+    assert sorted(pair.ids.target_ids for pair in seen) == sorted(own)
 
 
 def test_wrong_input_is_named(translator, lengths, tmp_path):
@@ -128,7 +128,7 @@ def test_wrong_input_is_named(translator, lengths, tmp_path):
         contribution_study(model, tokenizer, SOURCES, TARGETS, lengths=[(99, None)])
     with pytest.raises(InputError, match="final: 'last' is not one of the models model"):
         contribution_study(model, tokenizer, SOURCES, TARGETS, final="last")
-    with pytest.raises(InputError, match="targets: 1 for 5 sources"):
+    with pytest.raises(InputError, match="targets: 1 targets for 5 sources; give one each"):
         contribution_study(model, tokenizer, SOURCES, TARGETS[:1])
     with pytest.raises(InputError, match="random ones need two sentences of the same lengths"):
         contribution_study(model, tokenizer, SOURCES[:1], TARGETS[:1], prefixes=["random"])

@@ -14,7 +14,7 @@ import pytest
 import torch
 from transformers import ProgressCallback
 
-from hf_nmt_interp.attribution.base import label_log_probs
+from hf_nmt_interp.decoding.batch import label_log_probs
 from hf_nmt_interp.decoding.sampling import Sample, encoded
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.conv import ConvSeq2SeqConfig, ConvSeq2SeqForConditionalGeneration

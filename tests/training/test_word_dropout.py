@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from hf_nmt_interp.decoding.force import decoder_inputs
+from hf_nmt_interp.decoding.batch import decoder_inputs
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.training.batching import TokenBatches, pad_batch
 from hf_nmt_interp.training.calibration import CalibrationConfig, CalibrationTrainer

@@ -1,37 +1,39 @@
 """LRP rules: how a unit's relevance is divided among the messages it received. One file and one line here each."""
 
-from collections.abc import Iterable
-from typing import Any, Protocol
-
-from torch import Tensor
+from dataclasses import MISSING, fields
+from inspect import Parameter
+from typing import Any, get_type_hints
 
 from hf_nmt_interp.attribution.rules.alpha_beta import AlphaBeta
+from hf_nmt_interp.attribution.rules.base import Rule
 from hf_nmt_interp.attribution.rules.epsilon import Epsilon
 from hf_nmt_interp.errors import InputError
-
-
-class Rule(Protocol):
-    """A rule cuts messages z into parts; a unit's relevance goes to each part's inputs in proportion to it."""
-
-    def split(self, z: Tensor) -> Iterable[tuple[float, Tensor]]:
-        """Parts of the messages with their weights; may write into `z`."""
-
-    def split_product(self, a: Tensor, b: Tensor) -> Iterable[list[tuple[Tensor, Tensor]]]:
-        """For messages a * b, the same parts as `split(a * b)` as sums of products of factors."""
-
-    def inverse(self, total: Tensor) -> Tensor:
-        """What the sum of a part is divided by, as a factor."""
-
 
 RULES: dict[str, Any] = {"alpha_beta": AlphaBeta, "epsilon": Epsilon}
 
 
-def make_rule(name: str, **settings) -> Rule:
-    """The rule of that name, with those of the settings that it has.
+def rule_settings(*names: str) -> dict[str, Parameter]:
+    """Settings of the rules of these names, of all rules if there are none, as parameters."""
+    found = {}
+    for kind in (RULES[name] for name in names or RULES):
+        types = get_type_hints(kind)
+        for field in fields(kind):
+            default = Parameter.empty if field.default is MISSING else field.default
+            options: dict[str, Any] = {"default": default, "annotation": types[field.name]}
+            found[field.name] = Parameter(field.name, Parameter.KEYWORD_ONLY, **options)
+    return found
 
-    >>> make_rule("alpha_beta", alpha=1.0, beta=0.0)
-    AlphaBeta(alpha=1.0, beta=0.0)
+
+def make_rule(name: str, **settings: Any) -> Rule:
+    """The rule of that name with its settings.
+
+    >>> make_rule("alpha_beta", alpha=0.5, beta=0.5)
+    AlphaBeta(alpha=0.5, beta=0.5)
     """
     if name not in RULES:
-        raise InputError(f"rule: {name!r} is not one of {', '.join(RULES)}")
-    return RULES[name](**{k: v for k, v in settings.items() if k in RULES[name].__dataclass_fields__})
+        raise InputError("rule", name, f"is not one of {', '.join(RULES)}")
+    known = rule_settings(name)
+    for setting in settings:
+        if setting not in known:
+            raise InputError(setting, None, f"rule {name!r} has no such setting", f"it has {', '.join(known)}")
+    return RULES[name](**settings)

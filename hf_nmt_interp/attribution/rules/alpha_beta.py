@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from hf_nmt_interp.attribution.rules.base import Rule
 from hf_nmt_interp.errors import InputError
 
 
 @dataclass(frozen=True)
-class AlphaBeta:
+class AlphaBeta(Rule):
     """Share of input i: alpha z+_ij / sum_i z+_ij + beta z-_ij / sum_i z-_ij; a missing sign contributes 0."""
 
     alpha: float = 1.0
@@ -18,7 +19,8 @@ class AlphaBeta:
 
     def __post_init__(self) -> None:
         if min(self.alpha, self.beta) < 0 or not math.isclose(self.alpha + self.beta, 1.0):
-            raise InputError(f"alpha, beta: {self.alpha}, {self.beta} must be at least 0 and add up to 1, as 1 and 0")
+            both = f"{self.alpha}, {self.beta} must be at least 0 and add up to 1"
+            raise InputError("alpha, beta", None, both, "the defaults are 1 and 0")
 
     def split(self, z: Tensor) -> Iterator[tuple[float, Tensor]]:
         if self.beta:

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
+from hf_nmt_interp.attribution.rules.base import Rule
 from hf_nmt_interp.errors import InputError
 
 
 @dataclass(frozen=True)
-class Epsilon:
+class Epsilon(Rule):
     """Share of input i: z_ij / (sum_i z_ij + epsilon sign(sum_i z_ij)), with sign(0) = 1.
 
     Beware of norms: they do not change when their input is scaled, so their messages nearly cancel, and the sum is
@@ -18,10 +20,11 @@ class Epsilon:
     """
 
     epsilon: float = 1e-6
+    signed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.epsilon <= 0:
-            raise InputError(f"epsilon: {self.epsilon} must be positive, as 1e-6")
+            raise InputError("epsilon", self.epsilon, "must be positive", "the default is 1e-6")
 
     def split(self, z: Tensor) -> Iterator[tuple[float, Tensor]]:
         yield 1.0, z

@@ -1,0 +1,159 @@
+"""One recorded forward pass of a batch, checked to be what the rules of LRP assume."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hf_nmt_interp.attribution.attention import attention_weights
+from hf_nmt_interp.attribution.tape import Tape
+from hf_nmt_interp.decoding.batch import Batch, run_model
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.families import KINDS, Attention, FeedForward, Parts, Stack, Sublayer
+
+
+class Recording:
+    """What every operation of a model took in and gave out in one forward pass.
+
+    Args:
+        model: a Transformer.
+        parts: of the model.
+        batch: of B sentence pairs.
+    """
+
+    @torch.no_grad()  # not inference mode: what a model keeps of a forward pass must stay fit for training
+    def __init__(self, model: Any, parts: Parts, batch: Batch) -> None:
+        self.model, self.parts, self.batch = model, parts, batch
+        stacks = parts.encoder, parts.decoder
+        ends = [module for stack in stacks for sub in stack.sublayers for module in sub.branch.ends]
+        read = [module for kind in KINDS for a in parts.attentions(kind) for module in (a.core, a.key)]
+        places = [module for stack in stacks for module in stack.positions]
+        with Tape({*parts.operations, *ends, *read, *places}) as self.tape:
+            self.logits = run_model(model, batch.inputs()).logits
+        self.weights = {a.core: attention_weights(self.tape, a, batch.attention_mask) for a in parts.all_attentions}
+
+    def input(self, module: nn.Module) -> Tensor:
+        """[B, L, n] that a module took in."""
+        return self.tape.input(module)
+
+    def output(self, module: Any) -> Tensor:
+        """[B, L, m] that a module gave; some of calibrated models give more, which is left out."""
+        found = self.tape.output(module)
+        return found[..., : module.out_features] if isinstance(module, nn.Linear) else found
+
+    def linear_input(self, module: Any, where: Any = ...) -> Tensor:
+        """[B, L, n] (or a part of it) that the weights of a linear layer were multiplied with: behind its gate."""
+        gate = getattr(module, "gate", None)  # of heads
+        return self.input(module)[where] if gate is None else gate(self.input(module)[where])
+
+    @property
+    def memory(self) -> Tensor:
+        """[B, S, d] what the encoder gave."""
+        return self.input(self.parts.attentions("cross")[0].key)
+
+    @property
+    def states(self) -> Tensor:
+        """[B, T, d] what the decoder gave."""
+        head = self.parts.output_head
+        return self.input(head.dense if head else self.parts.projection) / self.parts.output_scale
+
+    def projection(self, chosen: Tensor, where: Any = ...) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs and weights [..., n] and biases [...] of the logits of the chosen items [B, T], or a part of them."""
+        projection: Any = self.parts.projection
+        x, chosen = self.input(projection)[where], chosen[where]
+        bias = x.new_zeros(chosen.shape) if projection.bias is None else projection.bias[chosen]
+        if self.parts.logits_bias is not None:
+            bias = bias + self.parts.logits_bias.flatten()[chosen]
+        return x, projection.weight[chosen], bias
+
+    @torch.no_grad()
+    def verify(self, chosen: Tensor) -> None:
+        """Raise unless everything that was recorded follows from what comes before it by the known operations.
+
+        Nothing that a model does between them is skipped in silence. Compared up to rounding, once a batch.
+
+        Args:
+            chosen: [B, T] items whose logits are explained.
+        """
+        for module in self.parts.operations[:-1]:
+            (self._verify_linear if isinstance(module, nn.Linear) else self._verify_norm)(module)
+        self._verify_logits(chosen)
+        self._verify_stack(self.parts.decoder, self.states, self.batch.decoder_input_ids)
+        self._verify_stack(self.parts.encoder, self.memory, self.batch.input_ids)
+
+    def _check(self, module: nn.Module, expected: Tensor, recorded: Tensor, size: Tensor | None = None) -> None:
+        """Rounding is relative to the largest unit of a token in `size`, which is what was recorded if not given."""
+        largest = (recorded if size is None else size).abs().amax(-1)
+        if ((expected - recorded).abs().amax(-1) > 1e-3 * largest).any():
+            name = next(name for name, known in self.model.named_modules() if known is module)
+            remedy = "use another method, or explain the model without it"
+            raise InputError("model", None, f"at {name} it does something that LRP has no rule for", remedy)
+
+    def _verify_norm(self, norm: Any) -> None:
+        x = self.input(norm)
+        if isinstance(norm, nn.LayerNorm):
+            expected = F.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+        else:
+            expected = F.rms_norm(x, x.shape[-1:], norm.weight, norm.variance_epsilon)
+        self._check(norm, expected, self.output(norm))
+
+    def _verify_linear(self, module: Any) -> None:
+        """W x + b [B, L, m] by sums with random signs u: u (W x + b) = (u W) x + u b costs far less."""
+        x, given = self.linear_input(module), self.output(module)
+        generator = torch.Generator().manual_seed(0)
+        u = (torch.randint(2, (len(module.weight), 1), generator=generator) * 2 - 1).to(x)  # [m, 1]
+        expected = x @ (module.weight.T @ u) + (0 if module.bias is None else module.bias @ u)
+        self._check(module, expected, given @ u, given)
+
+    def _verify_logits(self, chosen: Tensor) -> None:
+        x, weight, bias = self.projection(chosen)
+        terms = torch.cat([weight * x, bias[..., None]], -1)  # [B, T, n + 1]
+        given = self.logits.gather(-1, chosen[..., None])
+        size = terms.abs().sum(-1, keepdim=True)
+        self._check(self.parts.projection, terms.sum(-1, keepdim=True), given, size)
+        if head := self.parts.output_head:
+            self._check(head.norm, self.output(head.norm), self.input(self.parts.projection))
+            self._check(head.dense, head.activation(self.output(head.dense)), self.input(head.norm))
+
+    def _verify_stack(self, stack: Stack, output: Tensor, ids: Tensor) -> None:
+        """`output` [B, L, d] is what was read of the stack."""
+        if stack.final_norm is not None:
+            self._check(stack.final_norm, self.output(stack.final_norm), output)
+            output = self.input(stack.final_norm)
+        for sub in reversed(stack.sublayers):
+            output = self._verify_sublayer(sub, output)
+        if stack.embedding_norm is not None:
+            self._check(stack.embedding_norm, self.output(stack.embedding_norm), output)
+            output = self.input(stack.embedding_norm)
+        embedded: Tensor = stack.embedding(ids) * stack.scale
+        for module in stack.positions:  # [L, d], or for each sentence
+            embedded = embedded + self.tape.output(module)
+        self._check(stack.embedding, embedded, output)
+
+    def _verify_sublayer(self, sub: Sublayer, output: Tensor) -> Tensor:
+        """The stream [B, L, d] that entered a sublayer whose output was read as given."""
+        first, last = sub.branch.ends
+        stream = self.input(sub.norm if sub.norm_first else first)
+        self._check(sub.norm, self.output(sub.norm), self.input(first) if sub.norm_first else output)
+        self._check(last, stream + self.output(last), output if sub.norm_first else self.input(sub.norm))
+        if isinstance(sub.branch, FeedForward):
+            self._verify_feed_forward(sub.branch)
+        elif sub.branch.heads:
+            self._verify_attention(sub.branch)
+        return stream
+
+    def _verify_feed_forward(self, ffn: FeedForward) -> None:
+        hidden = ffn.activation(self.output(ffn.inner))
+        if ffn.gate is not None:
+            self._check(ffn.gate, self.input(ffn.inner), self.input(ffn.gate))
+            hidden = hidden * self.output(ffn.gate)
+        self._check(ffn.inner, hidden, self.input(ffn.outer))
+
+    def _verify_attention(self, attention: Attention) -> None:
+        read = self.memory if attention.kind == "cross" else self.input(attention.query)
+        for module in (attention.key, attention.value):
+            self._check(module, read, self.input(module))
+        values = self.output(attention.value).unflatten(-1, (-1, attention.head_size)).transpose(1, 2)  # [B, H, S, D]
+        summed = (self.weights[attention.core] @ values).transpose(1, 2).flatten(-2)  # [B, T, H * D]
+        self._check(attention.value, summed, self.input(attention.output))

@@ -1,0 +1,45 @@
+"""What every LRP rule has in common."""
+
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from hf_nmt_interp.attribution import engine
+from hf_nmt_interp.attribution.engine import Steps
+
+
+class Rule(engine.Division):
+    """A rule divides the relevance of a unit among the inputs of its operation.
+
+    Most rules say only how messages are cut into parts (`split`, `split_product`, `inverse`), for all operations. A
+    rule that treats an operation otherwise overrides its method, which is given inputs and weights. Settings are the
+    fields of the rule's dataclass.
+    """
+
+    signed: ClassVar[bool] = False  # whether shares can be negative
+
+    def linear(self, relevance: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, steps: Steps) -> Tensor:
+        """Relevance [L, K, n] of the inputs x [L, n] of a linear layer, from that of its outputs [L, K, m]."""
+        return engine.through_linear(self, relevance, x, weight, bias, steps)
+
+    def norm(self, relevance: Tensor, x: Tensor, norm: Any, steps: Steps) -> Tensor:
+        """Relevance [L, K, n] of the inputs x [L, n] of a layer norm or RMS norm."""
+        return engine.through_norm(self, relevance, x, norm, steps)
+
+    def addition(self, relevance: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """Relevance [L, K, n] of two summands a, b [L, n]."""
+        return engine.through_addition(self, relevance, a, b)
+
+    def projection(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Relevance [K, n] of the inputs of one logit for each of K steps, which has relevance 1."""
+        return engine.through_projection(self, x, weight, bias)
+
+    def product(self, relevance: Tensor) -> tuple[Tensor, Tensor]:
+        """Relevance of the two factors of a product: half each."""
+        return relevance / 2, relevance / 2
+
+    def attention(
+        self, relevance: Tensor, q: Tensor, k: Tensor, v: Tensor, w: Tensor, scale: float, steps: Steps, fixed: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Relevance of queries, keys and values, see `engine.through_attention`; `fixed` weights are constants."""
+        return engine.through_attention(self, relevance, q, k, v, w, scale, steps, fixed)

@@ -1,0 +1,257 @@
+"""Sentence pairs as ids and as padded tensors, and the forward pass over them."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from numbers import Integral
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.families import capacity
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One sentence pair as ids, without padding.
+
+    Attributes:
+        source_ids: source tokens with EOS and language tokens.
+        target_ids: target tokens without the start token, with EOS: the labels.
+        start_id: what the decoder read first, None for the family's own shift of the labels.
+    """
+
+    source_ids: list[int]
+    target_ids: list[int]
+    start_id: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Length of the longer side, to sort by."""
+        return max(len(self.source_ids), len(self.target_ids))
+
+
+@dataclass
+class Batch:
+    """A padded batch with everything a forward pass needs."""
+
+    input_ids: Tensor  # [B, S]
+    attention_mask: Tensor  # [B, S]
+    labels: Tensor  # [B, T], -100 is padding
+    decoder_input_ids: Tensor  # [B, T]
+
+    @property
+    def source_lengths(self) -> list[int]:
+        return self.attention_mask.sum(-1).tolist()
+
+    @property
+    def target_lengths(self) -> list[int]:
+        return self.labels.ne(-100).sum(-1).tolist()
+
+    def inputs(self) -> dict[str, Any]:
+        """Arguments of a forward pass that returns the logits of all steps."""
+        return {
+            "input_ids": self.input_ids,
+            "attention_mask": self.attention_mask,
+            "decoder_input_ids": self.decoder_input_ids,
+            "use_cache": False,
+        }
+
+    def take(self, rows: Tensor | slice) -> "Batch":
+        """Some rows, as tensors that autograd takes even if they were made in inference mode."""
+        with torch.inference_mode(False):
+            return Batch(**{field.name: getattr(self, field.name)[rows].clone() for field in fields(self)})
+
+
+def collate(
+    translations: Sequence[Translation], pad_id: int | None, device: torch.device | str = "cpu"
+) -> dict[str, Tensor]:
+    """Pad translations on the right: input_ids and attention_mask [B, S], labels [B, T] (padding -100).
+
+    Where the start tokens are known, decoder_input_ids [B, T] too. A model without padding token (`pad_id` None) is
+    padded with 0: nothing of it is read.
+
+    >>> collate([Translation([5, 0], [7, 8, 0]), Translation([0], [0])], pad_id=9)["labels"]
+    tensor([[   7,    8,    0],
+            [   0, -100, -100]])
+    """
+    pad_id = pad_id or 0
+
+    def pad(rows: list[list[int]], value: int) -> Tensor:
+        width = max(map(len, rows))
+        return torch.tensor([row + [value] * (width - len(row)) for row in rows], device=device)
+
+    batch = {
+        "input_ids": pad([t.source_ids for t in translations], pad_id),
+        "attention_mask": pad([[1] * len(t.source_ids) for t in translations], 0),
+        "labels": pad([t.target_ids for t in translations], -100),
+    }
+    if all(t.start_id is not None for t in translations):
+        batch["decoder_input_ids"] = pad([[t.start_id or 0, *t.target_ids[:-1]] for t in translations], pad_id)
+    return batch
+
+
+def decoder_inputs(model: Any, labels: Tensor) -> Tensor:
+    """The decoder's input for given labels [B, T] (-100 is padding): the family's own shift to the right.
+
+    M2M100 has no public method for it and shifts inside its forward pass by the config's start token, as below.
+    """
+    if hasattr(model, "prepare_decoder_input_ids_from_labels"):
+        return model.prepare_decoder_input_ids_from_labels(labels=labels)
+    start = torch.full_like(labels[:, :1], model.config.decoder_start_token_id)
+    shifted = torch.cat([start, labels[:, :-1]], dim=1)
+    return shifted.masked_fill(shifted == -100, model.config.pad_token_id)
+
+
+def similar_sizes(sizes: Sequence[int], batch_size: int) -> list[list[int]]:
+    """Rows of batches of similar size, longest first.
+
+    >>> similar_sizes([3, 9, 4], batch_size=2)
+    [[1, 2], [0]]
+    """
+    if not isinstance(batch_size, Integral) or batch_size < 1:
+        raise InputError("batch_size", batch_size, "must be a whole number of at least 1", "the default is 16")
+    order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
+    return [order[start : start + batch_size] for start in range(0, len(order), int(batch_size))]
+
+
+def batch_of(model: Any, translations: Sequence[Translation]) -> Batch:
+    """The padded batch of translations whose ids have been checked."""
+    tensors = collate(translations, model.config.pad_token_id, model.device)
+    shifted = tensors.pop("decoder_input_ids", None)
+    return Batch(**tensors, decoder_input_ids=decoder_inputs(model, tensors["labels"]) if shifted is None else shifted)
+
+
+def make_batch(
+    model: PreTrainedModel,
+    input_ids: Tensor,
+    labels: Tensor,
+    attention_mask: Tensor | None = None,
+    decoder_input_ids: Tensor | None = None,
+) -> Batch:
+    """Check tensors that a caller gives; without `decoder_input_ids` the labels are shifted as the family does."""
+    _check_tensor("input_ids", input_ids, model)
+    _check_tensor("labels", labels, model)
+    if len(labels) != len(input_ids):
+        raise InputError("labels", len(labels), f"rows, but input_ids has {len(input_ids)}", "give one each")
+    if attention_mask is not None:
+        _check_tensor("attention_mask", attention_mask, model, (*_WHOLE, torch.bool), input_ids.shape)
+    if decoder_input_ids is not None:
+        _check_tensor("decoder_input_ids", decoder_input_ids, model, size=labels.shape)
+    mask = torch.ones_like(input_ids) if attention_mask is None else (attention_mask != 0).long()
+    for name, kept in {"attention_mask": mask.bool(), "labels": labels != -100}.items():
+        check_right_padding(name, kept)
+    check_ids("input_ids", input_ids, model, "source")
+    check_ids("labels", labels.masked_fill(labels == -100, 0), model, "target")
+    shifted = decoder_inputs(model, labels) if decoder_input_ids is None else decoder_input_ids
+    check_ids("decoder_input_ids", shifted, model, "target")
+    return Batch(input_ids, mask, labels, shifted)
+
+
+_WHOLE = torch.int64, torch.int32
+
+
+def _check_tensor(
+    name: str, ids: Any, model: PreTrainedModel, dtypes: Sequence[torch.dtype] = _WHOLE, size: Sequence[int] = ()
+) -> None:
+    """Refuse anything but a tensor [batch, length] of whole numbers on the model's device, of the size needed."""
+    if not isinstance(ids, Tensor):
+        problem = f"a tensor [batch, length] is needed, got {type(ids).__name__}"
+        raise InputError(name, None, problem, "see torch.tensor")
+    if ids.ndim != 2 or ids.dtype not in dtypes:
+        problem = f"whole numbers of shape [batch, length] are needed, got {ids.dtype} of {list(ids.shape)}"
+        raise InputError(name, None, problem, "give token ids")
+    if not len(ids):
+        raise InputError(name, None, "a batch of no rows", "leave it out")
+    if size and ids.shape != tuple(size):
+        problem = f"shape {list(ids.shape)}, but {list(size)} is needed beside the others of the batch"
+        raise InputError(name, None, problem, "pad them alike")
+    if ids.device != model.device:
+        remedy = "move it with .to(model.device)"
+        raise InputError(name, None, f"on {ids.device}, but the model is on {model.device}", remedy)
+
+
+def check_right_padding(name: str, kept: Tensor) -> list[int]:
+    """Lengths of rows [B, L] whose padding, where `kept` is False, is at the end; refuses other rows."""
+    lengths = kept.sum(-1, keepdim=True)
+    if (lengths == 0).any():
+        raise InputError(name, None, f"row {int((lengths == 0).nonzero()[0, 0])} has no tokens", "leave it out")
+    if not torch.equal(kept, torch.arange(kept.shape[1], device=kept.device) < lengths):
+        raise InputError(name, None, "padding must stand at the end of a row", "pad with padding_side='right'")
+    return lengths[:, 0].tolist()
+
+
+def check_ids(
+    name: str, ids: Tensor, model: Any, side: str, row: int | None = None, longest: int | None = None
+) -> None:
+    """Refuse ids [..., L] that one side of a model has no embedding for, or no positions for.
+
+    Args:
+        name: of the argument, for messages.
+        ids: whole numbers.
+        model: whose ids they are.
+        side: "source" or "target".
+        row: number of the sentence, for messages.
+        longest: how many tokens a model without positions may get.
+    """
+    tokens, limit = capacity(model, side)
+    if (most := limit or longest) and (size := ids.shape[-1]) > most:
+        problem = (
+            f"tokens, but the model has {most} positions" if limit else f"tokens, but at most {most} are supported"
+        )
+        raise InputError(name, size, problem, "split the sentence", row)
+    if (wrong := ids[(ids < 0) | (ids >= tokens)]).numel():
+        problem = f"is not among the model's {tokens} tokens"
+        raise InputError(name, int(wrong[0]), problem, "use the model's own tokenizer", row)
+
+
+_SWITCHING = threading.Lock()
+_EVALUATED: dict[torch.nn.Module, tuple[int, list[bool]]] = {}  # number of contexts, modes before the first one
+
+
+@contextmanager
+def evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """Evaluation mode without autocast inside, the mode of every module as before outside.
+
+    Threads that share a model may overlap.
+    """
+    with _SWITCHING:
+        count, modes = _EVALUATED.get(model, (0, [module.training for module in model.modules()]))
+        _EVALUATED[model] = count + 1, modes
+        if any(modes) and not count:
+            model.eval()
+    try:
+        with torch.autocast(next(model.parameters()).device.type, enabled=False):
+            yield
+    finally:
+        with _SWITCHING:
+            count, modes = _EVALUATED.pop(model)
+            if count > 1:
+                _EVALUATED[model] = count - 1, modes
+            else:
+                for module, training in zip(model.modules(), modes, strict=True):
+                    module.training = training
+
+
+def run_model(model: Any, inputs: dict[str, Any]) -> Any:
+    """A forward pass in the model's own precision, also if accelerate wrapped the model for mixed precision."""
+    if not hasattr(model, "_original_forward"):
+        return model(**inputs)
+    if model._forward_hooks or model._forward_pre_hooks:
+        remedy = "explain what accelerator.unwrap_model(model, keep_fp32_wrapper=False) gives"
+        raise InputError("model", None, "it has hooks besides accelerate's mixed precision", remedy)
+    return model._original_forward(**inputs)
+
+
+def label_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
+    """Log-probabilities [B, T] of the labels, 0 for padding; refuses logits that are not finite."""
+    kept = labels != -100
+    total = logits.logsumexp(-1)
+    if not total[kept].isfinite().all():
+        raise InputError("model", None, "its logits are not finite", "check the weights and the input")
+    picked = logits.gather(-1, labels.long().clamp(min=0)[..., None])[..., 0] - total
+    return torch.where(kept, picked, 0)

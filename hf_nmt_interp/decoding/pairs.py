@@ -1,0 +1,214 @@
+"""Sentence pairs: encoded, force-decoded or translated, checked and batched here and nowhere else."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+
+from hf_nmt_interp.decoding.batch import Batch, Translation, batch_of, check_ids, similar_sizes
+from hf_nmt_interp.decoding.generation import plain_generate, translate_batch
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.families import capacity
+from hf_nmt_interp.text.progress import Track, untracked
+from hf_nmt_interp.text.tokens import (
+    Encoded,
+    Punctuation,
+    Span,
+    TokenWords,
+    as_sentences,
+    encode_source,
+    encode_target,
+    words_of,
+)
+
+Text = str | Sequence[str] | Encoded  # a sentence, its words, or either encoded
+Origin = Literal["given", "translated", "caught"]  # of a target: from the caller, `translate`, or another `generate()`
+LONGEST = 4096  # tokens of a sentence for models without positions: memory grows with the square of the length
+
+
+@dataclass(frozen=True)
+class Checked(Encoded):
+    """An encoded sentence that has been checked to fit a model."""
+
+    model: Any
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A sentence pair as ids and as words, and where its target came from."""
+
+    ids: Translation
+    source: TokenWords
+    target: TokenWords
+    origin: Origin = "given"
+
+
+@dataclass(frozen=True)
+class Pairs(Sequence[Pair]):
+    """Sentence pairs of one model, whose ids have been checked; slices of them are `Pairs`, too."""
+
+    model: Any
+    items: list[Pair]
+
+    @classmethod
+    def force(
+        cls,
+        model: Any,
+        tokenizer: Any,
+        sources: Sequence[Text],
+        targets: Sequence[Text],
+        punctuation: Punctuation = "attached",
+    ) -> "Pairs":
+        """Sentences and their given translations, which the decoder will read.
+
+        Args:
+            model: any supported translator.
+            tokenizer: its tokenizer.
+            sources: sentences, each a string or a list of words to be kept as they are.
+            targets: their translations, one each.
+            punctuation: see `encode_source`.
+        """
+        encoded = encode_sources(model, tokenizer, sources, punctuation)
+        goals = as_sentences("targets", targets)
+        if len(goals) != len(encoded):
+            raise InputError("targets", len(goals), f"targets for {len(encoded)} sources", "give one each")
+        found = _encode(model, "targets", goals, lambda text: encode_target(tokenizer, text, punctuation))
+        both = zip(encoded, found, strict=True)
+        return cls(model, [Pair(Translation(s.ids, t.ids), s.token_words, t.token_words) for s, t in both])
+
+    @classmethod
+    def translate(
+        cls,
+        model: Any,
+        tokenizer: Any,
+        sources: Sequence[Text],
+        batch_size: int = 16,
+        generate: Mapping[str, Any] | None = None,
+        punctuation: Punctuation = "attached",
+        track: Track = untracked,
+    ) -> "Pairs":
+        """Sentences and the translations that the model makes of them, in the order of the sentences.
+
+        Args:
+            model: any supported translator.
+            tokenizer: its tokenizer.
+            sources: sentences, as of `force`.
+            batch_size: sentences translated at a time.
+            generate: arguments of `model.generate()`.
+            punctuation: see `encode_source`.
+            track: shows progress.
+        """
+        if not isinstance(generate or {}, Mapping):
+            problem = "is not a dictionary of arguments of generate()"
+            raise InputError("generate", generate, problem, "give one such as {'num_beams': 4}")
+        encoded = encode_sources(model, tokenizer, sources, punctuation)
+        found: dict[int, Translation] = {}
+        plain = plain_generate(model)
+        for rows in track(similar_sizes([len(e.ids) for e in encoded], batch_size), "Translating"):
+            made = translate_batch(plain, model, [encoded[i].ids for i in rows], **(generate or {}))
+            found |= zip(rows, made, strict=True)
+        pairs = cls.caught(model, tokenizer, [found[i] for i in range(len(encoded))], encoded, punctuation)
+        return replace(pairs, items=[replace(pair, origin="translated") for pair in pairs])
+
+    @classmethod
+    def caught(
+        cls,
+        model: Any,
+        tokenizer: Any,
+        translations: Sequence[Translation],
+        sources: Sequence[Encoded] | None = None,
+        punctuation: Punctuation = "attached",
+    ) -> "Pairs":
+        """Translations that are known as ids, e.g. those that `record_generation` caught.
+
+        Args:
+            model: that made them.
+            tokenizer: its tokenizer.
+            translations: ids of both sides.
+            sources: of `encode_sources`, if the sources have been encoded; else their words are those the ids spell.
+            punctuation: see `encode_source`.
+        """
+        if sources is None:
+            check_tokenizer(model, tokenizer)
+        words = [source.token_words for source in sources or ()]
+        targets = []
+        for row, ids in enumerate(translations):
+            if sources is None:
+                _check(model, "sources", row, ids.source_ids)
+                words.append(words_of(tokenizer, ids.source_ids, False, punctuation))
+            _check(model, "targets", row, ids.target_ids)
+            targets.append(words_of(tokenizer, ids.target_ids, True, punctuation))
+        both = zip(translations, words, targets, strict=True)
+        return cls(model, [Pair(ids, source, target, "caught") for ids, source, target in both])
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return replace(self, items=self.items[index])
+        return self.items[index]
+
+    def pick(self, rows: Sequence[int]) -> "Pairs":
+        """The pairs of these numbers."""
+        return replace(self, items=[self.items[row] for row in rows])
+
+    def batches(
+        self, batch_size: int = 16, track: Track = untracked, label: str = ""
+    ) -> Iterator[tuple[list[int], Batch]]:
+        """Padded batches of similar length, longest first, with the numbers of their pairs."""
+        for rows in track(similar_sizes([pair.ids.size for pair in self.items], batch_size), label):
+            yield rows, batch_of(self.model, [self.items[row].ids for row in rows])
+
+
+def encode_sources(
+    model: Any,
+    tokenizer: Any,
+    sources: Sequence[Text],
+    punctuation: Punctuation = "attached",
+    spans: Sequence[Sequence[Span]] | None = None,
+) -> list[Checked]:
+    """Encode and check sentences: what has been done here is not done again where they are given as sources.
+
+    Args:
+        model: any supported translator.
+        tokenizer: its tokenizer.
+        sources: sentences, as of `Pairs.force`.
+        punctuation: see `encode_source`.
+        spans: where the words of each sentence stand, see `encode_source`.
+    """
+    check_tokenizer(model, tokenizer)
+    texts = as_sentences("sources", sources)
+    places = iter(spans or ())
+    return _encode(
+        model, "sources", texts, lambda text: encode_source(tokenizer, text, punctuation, next(places, None))
+    )
+
+
+def check_tokenizer(model: Any, tokenizer: Any) -> None:
+    """Refuse a tokenizer that cannot be the model's: it has more tokens, or its sentences end with another one."""
+    size, _ = capacity(model, "source")
+    if tokenizer is not None and len(tokenizer) > size:
+        raise InputError("tokenizer", len(tokenizer), f"tokens, but the model has {size}", "use the model's own")
+    ends = getattr(tokenizer, "eos_token_id", None), model.config.eos_token_id
+    if all(isinstance(end, int) for end in ends) and ends[0] != ends[1]:
+        problem = f"its sentences end with token {ends[0]}, the model's with {ends[1]}"
+        raise InputError("tokenizer", None, problem, "use the model's own")
+
+
+def _encode(model: Any, name: str, texts: Sequence[Text], encode: Callable[[Any], Encoded]) -> list[Checked]:
+    """Encode and check one side of sentence pairs, where that has not been done."""
+    found = []
+    for row, text in enumerate(texts):
+        if not (isinstance(text, Checked) and text.model is model):
+            one = text if isinstance(text, Encoded) else encode(text)
+            _check(model, name, row, one.ids)
+            text = Checked(one.ids, one.token_words, model)
+        found.append(text)
+    return found
+
+
+def _check(model: Any, name: str, row: int, ids: Sequence[int]) -> None:
+    """The ids of a sentence are the model's, and there is room for them."""
+    check_ids(name, torch.tensor(ids, dtype=torch.long), model, name.removesuffix("s"), row, LONGEST)
