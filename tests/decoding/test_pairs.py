@@ -1,0 +1,186 @@
+"""Sentence pairs: encoded and checked once, force-decoded or translated, batched."""
+
+import numpy as np
+import pytest
+import torch
+
+import hf_nmt_interp as hni
+import hf_nmt_interp.analysis.calibration
+import hf_nmt_interp.analysis.heads
+import hf_nmt_interp.studies.best_attention
+from hf_nmt_interp.attribution import METHODS
+from hf_nmt_interp.attribution import base as method_base
+from hf_nmt_interp.decoding import pairs as module
+from hf_nmt_interp.decoding.batch import Translation
+from hf_nmt_interp.decoding.generation import record_generation
+from hf_nmt_interp.decoding.pairs import Checked, Pairs, encode_sources
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models import families
+from hf_nmt_interp.text.tokens import encode_source, encode_target
+from tests.calibrated_models import calibrated_copy
+
+SOURCES = ["The old dog sleeps under the table.", "A car!", "Two children are looking for shells."]
+TARGETS = ["Der alte Hund schläft.", "Ein Auto!", "Zwei kleine Kinder suchen am Strand nach Muscheln."]
+
+
+def test_force_has_the_ids_and_words_of_both_sides(any_translator):
+    model, tokenizer = any_translator
+    pairs = Pairs.force(model, tokenizer, SOURCES, TARGETS)
+    for pair, source, target in zip(pairs, SOURCES, TARGETS, strict=True):
+        one, other = encode_source(tokenizer, source), encode_target(tokenizer, target)
+        assert pair.ids == Translation(one.ids, other.ids)
+        assert (pair.source, pair.target, pair.origin) == (one.token_words, other.token_words, "given")
+
+
+def test_translate_has_what_generate_returns(any_translator):
+    model, tokenizer = any_translator
+    pairs = Pairs.translate(model, tokenizer, SOURCES, batch_size=2, generate={"num_beams": 2})
+    assert {pair.origin for pair in pairs} == {"translated"}
+    for pair, source in zip(pairs, SOURCES, strict=True):
+        ids = torch.tensor([encode_source(tokenizer, source).ids])
+        with record_generation(model) as caught:
+            model.generate(ids, num_beams=2)
+        assert [pair.ids] == caught
+        again = Pairs.caught(model, tokenizer, caught)[0]
+        assert (again.source, again.target, again.origin) == (pair.source, pair.target, "caught")
+
+
+def test_batches_are_of_similar_length_and_know_their_rows(translator_of):
+    model, tokenizer = translator_of("marian")
+    pairs = Pairs.force(model, tokenizer, SOURCES, TARGETS)
+    seen, tracked = {}, []
+    for rows, batch in pairs.batches(2, lambda items, label: tracked.append((label, len(items))) or items, "Looking"):
+        sizes = [pairs[row].ids.size for row in rows]
+        assert sizes == sorted(sizes, reverse=True)
+        for row, source, labels in zip(rows, batch.input_ids.tolist(), batch.labels.tolist(), strict=True):
+            ids = pairs[row].ids
+            seen[row] = source[: len(ids.source_ids)], [label for label in labels if label != -100]
+            assert seen[row] == (ids.source_ids, ids.target_ids)
+    assert sorted(seen) == [0, 1, 2]
+    assert tracked == [("Looking", 2)]
+
+
+def test_slices_and_chosen_rows_are_pairs(translator_of):
+    pairs = Pairs.force(*translator_of("marian"), SOURCES, TARGETS)
+    assert isinstance(pairs[1:], Pairs)
+    assert list(pairs[1:]) == list(pairs)[1:]
+    assert list(pairs.pick([2, 0])) == [pairs[2], pairs[0]]
+    assert list(pairs[:0].batches()) == []
+
+
+def test_what_was_encoded_is_not_encoded_again(translator_of, monkeypatch):
+    model, tokenizer = translator_of("marian")
+    encoded = encode_sources(model, tokenizer, SOURCES)
+    assert all(isinstance(one, Checked) for one in encoded)
+    monkeypatch.setattr(module, "encode_source", lambda *_: pytest.fail("encoded again"))
+    monkeypatch.setattr(module, "_check", lambda *_: pytest.fail("checked again"))
+    assert encode_sources(model, tokenizer, encoded) == encoded
+    monkeypatch.undo()
+    assert list(Pairs.force(model, tokenizer, encoded, TARGETS)) == list(
+        Pairs.force(model, tokenizer, SOURCES, TARGETS)
+    )
+
+
+def test_what_was_checked_for_one_model_is_checked_for_another(translator_of):
+    model, tokenizer = translator_of("marian")
+    encoded = encode_sources(model, tokenizer, ["dog " * 8])
+    other = type(model)(type(model.config)(**model.config.to_dict() | {"max_position_embeddings": 8}))
+    with pytest.raises(InputError, match=r"sources\[0\]: \d+ tokens, but the model has 8 positions; split the sent"):
+        encode_sources(other, tokenizer, encoded)
+
+
+def test_wrong_pairs_are_named(translator_of):
+    model, tokenizer = translator_of("marian")
+    with pytest.raises(InputError, match="targets: 2 targets for 3 sources; give one each"):
+        Pairs.force(model, tokenizer, SOURCES, TARGETS[:2])
+    with pytest.raises(
+        InputError, match=r"targets\[1\]: \d+ tokens, but the model has 64 positions; split"
+    ):
+        Pairs.force(model, tokenizer, SOURCES, [TARGETS[0], "Auto " * 70, TARGETS[2]])
+    with pytest.raises(
+        InputError, match=r"sources\[0\]: 99999 is not among the model's \d+ tokens; use"
+    ):
+        Pairs.caught(model, tokenizer, [Translation([99999, 0], [0])])
+    with pytest.raises(InputError, match="sources: 'A car!' is no list of sentences"):
+        Pairs.translate(model, tokenizer, "A car!")
+
+
+# ------------------------------------------------------------------------------------------ one of each in the hallway
+@pytest.fixture
+def counts(monkeypatch):
+    """How often texts are tokenised, ids are checked, tokenizers are checked and models are taken apart."""
+    found = {"tokenised": [], "checked": [], "parts": [], "tokenizer": []}
+
+    def count(owner, name, kind, key):
+        function = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *a, **k: found[kind].append(key(*a, **k)) or function(*a, **k))
+
+    count(module, "_check", "checked", lambda model, name, row, ids: (name, row))
+    count(module, "check_tokenizer", "tokenizer", lambda *_: None)
+    count(families, "parts", "parts", lambda model: None)
+    for place in (method_base, hni.analysis.heads, hni.analysis.calibration, hni.studies.best_attention):
+        monkeypatch.setattr(place, "parts", families.parts)
+    return found
+
+
+def count_calls(tokenizer, found):
+    """A tokenizer that counts the sentences it is called with."""
+    kind = type(tokenizer)
+
+    class Counting(kind):
+        def __call__(self, text=None, text_target=None, **more):
+            found["tokenised"].append(text if text_target is None else text_target)
+            return super().__call__(text, text_target=text_target, **more)
+
+    tokenizer.__class__ = Counting
+    return kind
+
+
+CALLS = {
+    "attribute": lambda m, t: hni.attribute(m, t, SOURCES, TARGETS, method="attention"),
+    "attribute, translated": lambda m, t: hni.attribute(m, t, SOURCES, method="attention"),
+    "align": lambda m, t: hni.align(m, t, SOURCES, TARGETS, method="attention"),
+    "align, translated": lambda m, t: hni.align(m, t, SOURCES, method="attention"),
+    "heads": lambda m, t: hni.head_report(m, t, SOURCES, TARGETS, relevance_sentences=0),
+    "contributions": lambda m, t: hni.contribution_study(m, t, SOURCES[:1] * 2, TARGETS[:1] * 2, method="attention"),
+    "best attention": lambda m, t: hni.best_attention(m, t, SOURCES, TARGETS, [{(0, 0)}] * 3),
+    "calibration": lambda m, t: hni.calibration_report(m, t, SOURCES, TARGETS),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_one_tokenisation_one_check_one_look_at_the_model(translator_of, counts, call):
+    model, tokenizer = translator_of("marian")
+    model = calibrated_copy(model) if call == "calibration" else model
+    kind = count_calls(tokenizer, counts)
+    try:
+        CALLS[call](model, tokenizer)
+    finally:
+        tokenizer.__class__ = kind
+    sources = SOURCES[:1] * 2 if call == "contributions" else SOURCES
+    targets = TARGETS[: len(sources)] if call != "contributions" else TARGETS[:1] * 2
+    given = [] if "translated" in call else targets
+    assert sorted(counts["tokenised"]) == sorted([*sources, *given])
+    assert sorted(counts["checked"]) == [(s, row) for s in ("sources", "targets") for row in range(len(sources))]
+    assert len(counts["tokenizer"]) == len(counts["parts"]) == 1
+
+
+def test_one_look_for_every_method(translator_of, counts):
+    for name, method in METHODS.items():
+        model, tokenizer = translator_of("marian")
+        model = model if method.fits(model) else calibrated_copy(model)
+        counts["parts"].clear()
+        counts["checked"].clear()
+        result = hni.attribute(model, tokenizer, SOURCES[0], TARGETS[0], method=name)
+        assert np.isfinite(result.source).all()
+        assert len(counts["parts"]) == 1, name
+        assert sorted(counts["checked"]) == [("sources", 0), ("targets", 0)], name
+
+
+def test_generation_is_checked_once(translator_of, counts):
+    model, tokenizer = translator_of("marian")
+    with hni.explain_generation(model, tokenizer, method="attention") as explained:
+        model.generate(**tokenizer(SOURCES, padding=True, return_tensors="pt"))
+    assert len(explained.results) == len(explained.results) == 3
+    assert sorted(counts["checked"]) == [(side, row) for side in ("sources", "targets") for row in range(3)]
+    assert len(counts["parts"]) == 1
