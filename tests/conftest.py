@@ -11,7 +11,9 @@ import torch
 from hypothesis import settings
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_nmt_interp.analysis.roles import HEAD_SCORES
 from tests.fuzzing import NIGHTLY
+from tests.made_up_role import LastKey
 from tests.tiny_models import tiny_model
 from tests.tiny_tokenizers import BUILDERS
 
@@ -85,6 +87,13 @@ def translator_of(tokenizer_of) -> Callable[[str], tuple[PreTrainedModel, PreTra
 def any_translator(request: pytest.FixtureRequest, translator_of) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A model and its tokenizer, of each kind in turn."""
     return translator_of(request.param)
+
+
+@pytest.fixture
+def fourth_role(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Name of a head role that is added for the test."""
+    monkeypatch.setitem(HEAD_SCORES, "last key", LastKey)
+    return "last key"
 
 
 @pytest.fixture(scope="session")

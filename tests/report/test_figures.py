@@ -9,7 +9,6 @@ import pytest
 from hf_nmt_interp.analysis.alignment import WordAlignment
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.alignment import plot_alignment
-from hf_nmt_interp.report.heads import plot_gate_history
 from hf_nmt_interp.report.style import (
     DASHES,
     HATCHES,
@@ -104,17 +103,3 @@ def test_alignment_matrices(tmp_path):
         plot_alignment(found, tmp_path / "x.svg", sure=[set()])
     with pytest.raises(InputError, match="alignments: there is nothing to draw"):
         plot_alignment([], tmp_path / "x.svg")
-
-
-def test_gate_history(tmp_path):
-    lines = ["step,kind,layer,head,log_alpha,open"]
-    lines += [f"{step},{kind},{layer},{head},1,{1 / (step + 1)}" for step in (0, 9) for kind in ("encoder", "cross")
-              for layer in (0, 1) for head in (0, 1)]  # fmt: skip
-    (tmp_path / "gates.csv").write_text("\n".join(lines) + "\n")
-    plot_gate_history(tmp_path / "gates.csv", tmp_path / "gates.svg")
-    assert (tmp_path / "gates.svg").read_text().lstrip().startswith("<?xml")
-    assert (tmp_path / "gates.csv").read_text().splitlines() == lines
-    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    for name in ("other.csv", "none.csv"):
-        with pytest.raises(InputError, match=f"history: .*{name} is not a gates.csv of L0Trainer"):
-            plot_gate_history(tmp_path / name, tmp_path / "x.svg")
