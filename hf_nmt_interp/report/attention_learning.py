@@ -48,7 +48,7 @@ def learning_rows(found: Mapping[str, Row], paper: str | None = None) -> list[di
     rows = [{"": name, **{_symbols(c): text(row, c) for c in _COLUMNS}} for name, row in found.items()]
     if paper is not None:
         if paper not in PAPER:
-            raise InputError(f"paper: {paper!r} is not in table 2, which has {', '.join(PAPER)}")
+            raise InputError("paper", paper, f"is not in table 2, which has {', '.join(PAPER)}")
         rows.append({"": "paper", **dict(zip(map(_symbols, _COLUMNS), map(str, PAPER[paper]), strict=True))})
     return rows
 

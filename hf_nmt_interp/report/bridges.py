@@ -43,7 +43,7 @@ def to_pandas(results: AttributionResult | Iterable[AttributionResult]) -> Any:
                 )
             )
     if not frames:
-        raise InputError("results: none given; a frame needs at least one")
+        raise InputError("results", None, "none given", "a frame needs at least one")
     return pd.concat(frames, ignore_index=True)
 
 
@@ -53,7 +53,7 @@ def to_dataset(results: AttributionResult | Iterable[AttributionResult]) -> Any:
 
     rows = [record(result) for result in _listed(results)]
     if not rows:
-        raise InputError("results: none given; a set needs at least one")
+        raise InputError("results", None, "none given", "a set needs at least one")
     for row in rows:
         row["settings"] = str(row["settings"])  # methods have different ones
     return Dataset.from_list(rows)
@@ -70,7 +70,7 @@ def to_inseq(results: AttributionResult | Iterable[AttributionResult]) -> Any:
         from inseq.data.attribution import CoarseFeatureAttributionSequenceOutput, FeatureAttributionOutput
         from inseq.utils.typing import TokenWithId
     except ImportError as error:
-        raise InputError("to_inseq: Inseq is not installed; pip install -e '.[inseq]'") from error
+        raise InputError("to_inseq", None, "Inseq is not installed", "pip install -e '.[inseq]'") from error
 
     found, listed = [], _listed(results)
     for result in listed:

@@ -34,7 +34,7 @@ def plot_calibration(reports: Sequence[CalibrationReport], folder: str | Path, k
         The files of the figures.
     """
     if kind not in FIGURE_FORMATS:
-        raise InputError(f"kind: {kind!r} is not one of {', '.join(FIGURE_FORMATS)}")
+        raise InputError("kind", kind, f"is not one of {', '.join(FIGURE_FORMATS)}")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     layers = [row for row in calibration_rows(reports) if row["layer"] != "all"]

@@ -35,7 +35,7 @@ def model_card(folder: str | Path, about: dict[str, Any] | None = None) -> str:
     """
     about = dict(about or {})
     if unknown := [name for name in about if name not in _KNOWN]:
-        raise InputError(f"about: {unknown[0]!r} is not one of {', '.join(_KNOWN)}")
+        raise InputError("about", unknown[0], f"is not one of {', '.join(_KNOWN)}")
     folder = Path(folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     about.setdefault("name", folder.name)

@@ -32,7 +32,8 @@ def plot_contributions(study: ContributionStudy, path: str | Path, statistics: S
     """
     kept = [name for name in _known(statistics) if study.select(statistic=name)]
     if not kept:
-        raise InputError(f"statistics: the study has none of {', '.join(_known(statistics))}")
+        problem = f"the study has none of {', '.join(_known(statistics))}"
+        raise InputError("statistics", None, problem, f"it has {', '.join(study.names('statistic')) or 'no rows'}")
     field, other = ("prefix", "model") if len(study.names("model")) == 1 else ("model", "prefix")
     groups = list(dict.fromkeys((row[other], row["source_tokens"], row["target_tokens"]) for row in study.rows))
     names = study.names(field)
@@ -67,7 +68,9 @@ def plot_training(study: ContributionStudy, path: str | Path) -> None:
     means = study.means()
     steps = {name: re.search(r"(\d+)$", str(name)) for name in study.names("model")}
     if wrong := [name for name, step in steps.items() if step is None]:
-        raise InputError(f"study: model {wrong[0]!r} does not end in a number of steps, as checkpoint-500 does")
+        raise InputError(
+            "study", None, f"model {wrong[0]!r} does not end in a number of steps", "name it e.g. checkpoint-500"
+        )
     prefixes, kept = study.names("prefix"), [s for s in _LABELS if any(row["statistic"] == s for row in means)]
     figure, axes = panel_lines(1, len(kept))
     for axis, statistic in zip(axes[0], kept, strict=True):
@@ -125,5 +128,5 @@ def contribution_markdown(rows: Sequence[Row]) -> str:
 
 def _known(statistics: Sequence[str] | None) -> Sequence[str]:
     if wrong := [name for name in statistics or () if name not in STUDIED]:
-        raise InputError(f"statistics: {wrong[0]!r} is not one of {', '.join(STUDIED)}")
+        raise InputError("statistics", wrong[0], f"is not one of {', '.join(STUDIED)}")
     return statistics or STUDIED

@@ -86,7 +86,9 @@ def save(figure: Any, path: str | Path, numbers: str) -> None:
         with rc_context(_STYLE):
             figure.savefig(path, dpi=200, metadata={dated: None} if dated else None)
     except (ValueError, OSError) as error:
-        raise InputError(f"figure: {path}: {error}; e.g. curves.svg, .pdf or .png in a folder that exists") from error
+        raise InputError(
+            "figure", str(path), f"cannot be written: {error}", "e.g. curves.svg, .pdf or .png in a folder that exists"
+        ) from error
     path.with_suffix(".csv").write_text(numbers, encoding="utf-8")
 
 

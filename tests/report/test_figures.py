@@ -68,7 +68,9 @@ def test_the_same_figure_is_the_same_file(tmp_path, kind):
         files.append((tmp_path / f"{name}.{kind}").read_bytes())
         assert (tmp_path / f"{name}.csv").read_text() == "x,y\n1,3\n2,4\n"
     assert files[0] == files[1]
-    with pytest.raises(InputError, match=r"figure: .*curves.docx: Format 'docx' is not supported.*; e.g. curves.svg"):
+    with pytest.raises(
+        InputError, match=r"'.*curves.docx' cannot be written: Format 'docx' is not supported.*; e.g. curves.svg"
+    ):
         save(figure, tmp_path / "curves.docx", "")
 
 
