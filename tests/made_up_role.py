@@ -2,10 +2,10 @@
 
 from typing import ClassVar
 
-from hf_nmt_interp.analysis.roles import Row, TokenScore, View
+from hf_nmt_interp.analysis.roles import HeadScore, Row, View
 
 
-class LastKey(TokenScore):
+class LastKey(HeadScore):
     """Share of the tokens whose largest weight is at the last key, and how often that was."""
 
     column_types: ClassVar = {"last_share": float, "last_hits": int}

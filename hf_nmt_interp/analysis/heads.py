@@ -10,17 +10,7 @@ import numpy as np
 import torch
 
 from hf_nmt_interp.analysis.reports import Report
-from hf_nmt_interp.analysis.roles import (
-    COMMON,
-    HEAD_SCORES,
-    KINDS,
-    HeadScore,
-    Relation,
-    Row,
-    TokenScore,
-    View,
-    roles_of,
-)
+from hf_nmt_interp.analysis.roles import COMMON, HEAD_SCORES, KINDS, HeadScore, Relation, Row, View, roles_of
 from hf_nmt_interp.attribution.api import batches_of, translate_ids
 from hf_nmt_interp.attribution.attention import attention_weights
 from hf_nmt_interp.attribution.base import evaluating, make_batch, run_model
@@ -185,7 +175,7 @@ def head_facts(
     translations = [pair.translation for pair in pairs]
     batch = collate(translations, model.config.pad_token_id or 0, model.device)
     shares = LRP(model, **lrp or {}).head_relevance_sums(**batch) if relevance else {}
-    scores = [score for make in HEAD_SCORES.values() if isinstance(score := make(), TokenScore)]
+    scores = [make() for make in HEAD_SCORES.values() if make.fact_types]
     found: list[Row] = []
     for b, views in enumerate(_token_views(model, pairs, counts, _common(counts) if counts else None)):
         rows: list[Row] = []
@@ -217,8 +207,7 @@ def report_of(sentences: Iterable[Row], about: dict[str, Any]) -> HeadReport:
                     relevance[kind, layer, row["head"]] += row["relevance"]
             facts = {name: [row[name] for row in rows] for name in rows[0]}
             for score in found[kind, layer]:
-                if isinstance(score, TokenScore):
-                    score.add_known(facts)
+                score.add_known(facts)
     if not number:
         raise InputError("sentences", None, "none given", "a report needs at least one")
     layers = [(kind, layer, own) for (kind, layer), own in heads.items()]

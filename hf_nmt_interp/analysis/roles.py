@@ -54,27 +54,42 @@ class View:
 
 
 class HeadScore(ABC):
-    """Scores of the heads of one layer.
+    """Scores of the heads of one layer, told from facts about each sentence.
 
     Attributes:
         level: of the views it is shown: "token", or "word" for sentences with trees.
         has_roles: whether it tells roles, not only a measure.
         column_types: names of its columns in a report, and their Python types.
-        fact_types: names of its facts about a sentence, and their Python types; empty if it keeps none.
+        fact_types: names of its facts, and their Python types; corpus runs keep them and count them later.
+        shown: headings of its columns in a terminal, and formats of a report's row; by default all columns.
     """
 
     level: ClassVar[str] = "token"
     has_roles: ClassVar[bool] = True
     column_types: ClassVar[dict[str, Any]]
     fact_types: ClassVar[dict[str, Any]] = {}
+    shown: ClassVar[dict[str, str]] = {}
 
-    @abstractmethod
     def add(self, view: View) -> None:
         """See one more sentence."""
+        self.add_known(self.facts(view))
+
+    def facts(self, view: View) -> dict[str, list]:
+        """A plain value for each head of each of `fact_types`, None where there is nothing to know."""
+        return {}
+
+    def add_known(self, facts: dict[str, list]) -> None:
+        """Count the facts of one more sentence, if its own are among them and known."""
+        if any(facts.get(name, [None])[0] is not None for name in self.fact_types):
+            self.add_facts(facts)
+
+    def add_facts(self, facts: dict[str, list]) -> None:
+        """Count the facts of one more sentence, which may have facts of other scores too."""
+        raise NotImplementedError
 
     @abstractmethod
     def columns(self) -> dict[str, Sequence]:
-        """A value for each head in each of `column_types` that is known."""
+        """A value for each head of each of `column_types` that is known."""
 
     @staticmethod
     def roles(row: Row) -> list[str]:
@@ -88,44 +103,25 @@ class HeadScore(ABC):
 
     @classmethod
     def cells(cls, row: Row) -> dict[str, str]:
-        """What a terminal shows of its scores: a column each, unless a subclass chooses."""
-        shown = {
-            name: percent(row, name) if kind is float else row.get(name) for name, kind in cls.column_types.items()
-        }
-        return {name: "" if value is None else str(value) for name, value in shown.items()}
+        """What a terminal shows of its scores, empty where one is not known."""
+        formats = {name: f"{{{name}:{'.0%' if kind is float else ''}}}" for name, kind in cls.column_types.items()}
+        known = {name: value for name, value in row.items() if value is not None}
+        found = {}
+        for heading, text in (cls.shown or formats).items():
+            try:
+                found[heading] = text.format_map(known)
+            except KeyError:
+                found[heading] = ""
+        return found
 
 
-def percent(row: Row, name: str) -> str:
-    """A share of a row without decimals; nothing where it is not known."""
-    return "" if row.get(name) is None else f"{row[name]:.0%}"
-
-
-class TokenScore(HeadScore):
-    """Scores told from facts about each sentence, which a corpus run keeps and adds up later."""
-
-    def add(self, view: View) -> None:
-        self.add_known(self.facts(view))
-
-    @abstractmethod
-    def facts(self, view: View) -> dict[str, list]:
-        """Names of facts about one sentence, and a plain value for each head, None where there is nothing to know."""
-
-    def add_known(self, facts: dict[str, list]) -> None:
-        """Count the facts of one more sentence, if its own are among them and known."""
-        if any(facts.get(name, [None])[0] is not None for name in self.fact_types):
-            self.add_facts(facts)
-
-    @abstractmethod
-    def add_facts(self, facts: dict[str, list]) -> None:
-        """Count the facts of one more sentence, which may have facts of other scores too."""
-
-
-class Confidence(TokenScore):
+class Confidence(HeadScore):
     """Mean over tokens of the largest attention weight."""
 
     has_roles = False
     column_types: ClassVar = {"confidence": float}
     fact_types: ClassVar = {"largest_weights": float, "tokens": int}
+    shown: ClassVar = {"conf.": "{confidence:.0%}"}
 
     def __init__(self) -> None:
         self.total: Any = 0
@@ -142,12 +138,8 @@ class Confidence(TokenScore):
     def columns(self) -> dict[str, Sequence]:
         return {"confidence": (self.total / self.tokens).tolist()} if self.tokens else {}
 
-    @classmethod
-    def cells(cls, row: Row) -> dict[str, str]:
-        return {"conf.": percent(row, "confidence")}
 
-
-class Positional(TokenScore):
+class Positional(HeadScore):
     """Share of the tokens whose largest weight is at one relative position, key - query, the best such position.
 
     For cross-attention it is the position of a source token minus that of the token to be predicted; for decoder
@@ -156,6 +148,7 @@ class Positional(TokenScore):
 
     column_types: ClassVar = {"position": int, "position_share": float}
     fact_types: ClassVar = {"offsets": list[int]}
+    shown: ClassVar = {"position": "{position:+d} {position_share:.0%}"}
 
     def __init__(self) -> None:
         self.offsets: dict[int, Counter[int]] = defaultdict(Counter)
@@ -181,11 +174,6 @@ class Positional(TokenScore):
     @staticmethod
     def roles(row: Row) -> list[str]:
         return [f"{row['position']:+d}"] if (row.get("position_share") or 0) >= POSITIONAL_SHARE else []
-
-    @classmethod
-    def cells(cls, row: Row) -> dict[str, str]:
-        known = row.get("position") is not None
-        return {"position": f"{row['position']:+d} {percent(row, 'position_share')}" if known else ""}
 
 
 class Syntactic(HeadScore):
@@ -247,7 +235,7 @@ class Syntactic(HeadScore):
         return {"best relation": f"{cls.short(name)} {accuracy:.0%}/{baseline:.0%}" if name else ""}
 
 
-class RareWords(TokenScore):
+class RareWords(HeadScore):
     """Share of the sentences, of those with a token that is not common, in which a head looks at the rarest tokens.
 
     What a head looks at in a sentence is the token with the largest sum of weights over the queries. `rarest`: it is
@@ -256,6 +244,7 @@ class RareWords(TokenScore):
 
     column_types: ClassVar = {"rarest": float, "two_rarest": float}
     fact_types: ClassVar = {"rarest": bool, "two_rarest": bool}
+    shown: ClassVar = {"rare": "{two_rarest:.0%}"}
 
     def __init__(self) -> None:
         self.hits: dict[str, Any] = {"rarest": 0, "two_rarest": 0}
@@ -283,10 +272,6 @@ class RareWords(TokenScore):
     @staticmethod
     def short(detail: str) -> str:
         return "rare"
-
-    @classmethod
-    def cells(cls, row: Row) -> dict[str, str]:
-        return {"rare": percent(row, "two_rarest")}
 
 
 # role, or what is measured -> how

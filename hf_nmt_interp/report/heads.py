@@ -10,7 +10,7 @@ import numpy as np
 from rich.table import Table
 
 from hf_nmt_interp.analysis.heads import HeadReport
-from hf_nmt_interp.analysis.roles import HEAD_SCORES, KINDS, Row, percent, short_role
+from hf_nmt_interp.analysis.roles import HEAD_SCORES, KINDS, Row, short_role
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.style import PALETTE, SHADES, line_styles, panels, save
 from hf_nmt_interp.report.terminal import table
@@ -35,7 +35,8 @@ def _order(row: Row) -> tuple[int, int, float, int]:
 
 def _line(row: Row) -> dict[str, Any]:
     """The scores of a head that say most, short enough for a terminal."""
-    line = {"head": f"{row['kind']} {row['layer']}.{row['head']}", "relev.": percent(row, "relevance")}
+    relevance = "" if row["relevance"] is None else f"{row['relevance']:.0%}"
+    line = {"head": f"{row['kind']} {row['layer']}.{row['head']}", "relev.": relevance}
     for score in HEAD_SCORES.values():
         line |= score.cells(row)
     return line | {"roles": "; ".join(map(short_role, row["roles"]))}
