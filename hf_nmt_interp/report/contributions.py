@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.report.style import legend_below, line_styles, panel_lines, save
+from hf_nmt_interp.report.style import draw_lines, legend_below, line_styles, panel_lines, save
 from hf_nmt_interp.studies.contribution_study import STUDIED, ContributionStudy, Row, is_shown
 
 _LABELS = {
@@ -66,21 +66,26 @@ def plot_training(study: ContributionStudy, path: str | Path) -> None:
         path: where the figure goes; its ending says the format.
     """
     means = study.means()
-    steps = {name: re.search(r"(\d+)$", str(name)) for name in study.names("model")}
-    if wrong := [name for name, step in steps.items() if step is None]:
-        raise InputError(
-            "study", None, f"model {wrong[0]!r} does not end in a number of steps", "name it e.g. checkpoint-500"
-        )
+    steps = {name: _step(name) for name in study.names("model")}
     prefixes, kept = study.names("prefix"), [s for s in _LABELS if any(row["statistic"] == s for row in means)]
     figure, axes = panel_lines(1, len(kept))
     for axis, statistic in zip(axes[0], kept, strict=True):
-        for prefix, style in zip(prefixes, line_styles(len(prefixes)), strict=True):
-            rows = [row for row in means if (row["prefix"], row["statistic"]) == (prefix, statistic)]
-            points = sorted((int(steps[row["model"]][1]), row["mean"]) for row in rows)  # type: ignore[index]
-            axis.plot([step for step, _ in points], [mean for _, mean in points], label=prefix, **style)
+        rows = [row for row in means if row["statistic"] == statistic]
+        draw_lines(
+            axis,
+            {p: sorted((steps[row["model"]], row["mean"]) for row in rows if row["prefix"] == p) for p in prefixes},
+        )
         axis.set(xlabel="training step", ylabel=_LABELS[statistic])
     legend_below(figure, axes[0, 0], prefixes)
     save(figure, path, study.to_csv())
+
+
+def _step(model: str) -> int:
+    if found := re.search(r"\d+$", model):
+        return int(found[0])
+    raise InputError(
+        "study", None, f"model {model!r} does not end in a number of steps", "name it e.g. checkpoint-500"
+    )
 
 
 def table_rows(means: Sequence[Row], results: Mapping[str, Row]) -> list[Row]:

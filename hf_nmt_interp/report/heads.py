@@ -12,7 +12,7 @@ from rich.table import Table
 from hf_nmt_interp.analysis.heads import HeadReport
 from hf_nmt_interp.analysis.roles import HEAD_SCORES, KINDS, Row, short_role
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.report.style import PALETTE, SHADES, line_styles, panels, save
+from hf_nmt_interp.report.style import PALETTE, SHADES, draw_lines, panels, save
 from hf_nmt_interp.report.terminal import table
 
 NO_ROLE = "none"
@@ -102,30 +102,28 @@ def plot_gate_history(history: str | Path, path: str | Path) -> None:
     """
     try:
         text = Path(history).read_text(encoding="utf-8")
-        rows = list(csv.DictReader(text.splitlines()))
+        rows = csv.DictReader(text.splitlines())
         gates = [(row["kind"], int(row["layer"]), int(row["step"]), float(row["open"])) for row in rows]
+        gates.sort(key=lambda gate: (KINDS.index(gate[0]), gate[1]))
     except (OSError, KeyError, ValueError) as error:
         raise InputError(
             "history", str(history), f"is not a gates.csv of L0Trainer ({error!r})", "its output folder has one"
         ) from error
-    kinds = [kind for kind in KINDS if any(gate[0] == kind for gate in gates)]
+    kinds = list(dict.fromkeys(kind for kind, *_ in gates))
     figure, axes = panels(1, 1 + len(kinds), (2.6, 2.4))
-    total = {kind: [(step, is_open) for of, _, step, is_open in gates if of == kind] for kind in kinds}
-    _open_heads(axes[0, 0], total)
+    _open_heads(axes[0, 0], [(kind, *gate) for kind, _, *gate in gates])
     for axis, kind in zip(axes[0, 1:], kinds, strict=True):
-        layers = sorted({layer for of, layer, *_ in gates if of == kind})
-        _open_heads(axis, {f"layer {n}": [gate[2:] for gate in gates if gate[:2] == (kind, n)] for n in layers})
+        _open_heads(axis, [(f"layer {layer}", *gate) for of, layer, *gate in gates if of == kind])
         axis.set_title(kind, fontsize=9)
     axes[0, 0].set_ylabel("expected open heads")
     save(figure, path, text)
 
 
-def _open_heads(axis: Any, groups: dict[str, list[tuple[int, float]]]) -> None:
-    """A line for each group: the sum of its gates (step, open) at each step."""
-    for style, (name, gates) in zip(line_styles(len(groups)), groups.items(), strict=True):
-        heads: dict[int, float] = defaultdict(float)
-        for step, is_open in gates:
-            heads[step] += is_open
-        axis.plot(list(heads), list(heads.values()), label=name, **style)
+def _open_heads(axis: Any, gates: list[Any]) -> None:
+    """A line for each name of gates (name, step, open): their sum at each step."""
+    lines: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    for name, step, is_open in gates:
+        lines[name][step] += is_open
+    draw_lines(axis, {name: line.items() for name, line in lines.items()})
     axis.set(xlabel="step", ylim=(0, None))
     axis.legend(frameon=False, fontsize=7)

@@ -21,11 +21,9 @@ RESULTS, REPORT = "results.json", "heads.json"
 
 def _looks() -> dict[str, Any]:
     """Colour and hatch of each role, and of heads without one."""
-    hatches = zip(role_colours().items(), cycle(HATCHES[1:]), strict=False)
-    return {
-        role: {"facecolor": colour, "edgecolor": "#999999", "hatch": "" if role == NO_ROLE else hatch}
-        for (role, colour), hatch in hatches
-    }
+    colours = role_colours()
+    hatches = dict(zip(colours, cycle(HATCHES[1:]), strict=False)) | {NO_ROLE: ""}
+    return {role: {"facecolor": colours[role], "edgecolor": "#999999", "hatch": hatches[role]} for role in colours}
 
 
 @dataclass
@@ -102,13 +100,13 @@ def read_runs(folders: Sequence[str | Path], before: str | Path | None = None) -
     return [start, *models]
 
 
+def _head(row: Row) -> Head:
+    return row["kind"], row["layer"], row["head"]
+
+
 def _model(name: str, found: dict[str, Any], penalty: float | None = None) -> PrunedModel:
     scores = {name: value for name, value in found.items() if name.startswith("test_")}
     return PrunedModel(name, found["heads_by_layer"], found["parameters"], penalty, scores)
-
-
-def _head(row: Row) -> Head:
-    return row["kind"], row["layer"], row["head"]
 
 
 def _roles(rows: Sequence[Row], relevance: dict[Head, float]) -> dict[Head, list[str]]:
