@@ -1,4 +1,7 @@
-"""Figures: vectors, the same file each time, their numbers as CSV beside them."""
+"""Figures: vectors, the same file each time, their numbers as CSV beside them.
+
+Also for report/style.py and report/alignment.py.
+"""
 
 import csv
 import re
