@@ -40,31 +40,29 @@ class Pushed:
 
 def files_of(folder: str | Path) -> list[Path]:
     """Files of a saved model that are shared; raises if one is missing that a user needs."""
+
+    def need(is_there: bool, what: str, remedy: str) -> None:
+        if not is_there:
+            raise InputError("folder", str(folder), f"has no {what}", remedy)
+
     folder = Path(folder)
-    found = sorted(p for p in folder.glob("*") if p.is_file() and p.suffix in _SUFFIXES and p.name not in _STATE)
-    names = [path.name for path in found if not path.name.startswith(".")]
-    if "config.json" not in names:
-        raise InputError(f"folder: {folder} has no config.json; give a folder written by save_pretrained")
-    if not any(name.endswith(".safetensors") for name in names):
-        raise InputError(f"folder: {folder} has no weights in safetensors; save_pretrained writes them")
-    if "tokenizer_config.json" not in names:
-        raise InputError(f"folder: {folder} has no tokenizer; save it there by tokenizer.save_pretrained")
+    visible = sorted(path for path in folder.glob("[!.]*") if path.is_file())
+    found = [path for path in visible if path.suffix in _SUFFIXES and path.name not in _STATE]
+    names = [path.name for path in found]
+    need("config.json" in names, "config.json", "give a folder written by save_pretrained")
+    need(any(name.endswith(".safetensors") for name in names), "weights in safetensors", "save_pretrained writes them")
+    need("tokenizer_config.json" in names, "tokenizer", "save it there with tokenizer.save_pretrained")
     try:
         config = dict(json.loads((folder / "config.json").read_bytes()))
     except (ValueError, TypeError) as error:
-        raise InputError(
-            f"folder: {folder}/config.json is no configuration ({error}); save the model again"
-        ) from error
-    if config.get("is_encoder_decoder") and "generation_config.json" not in names:
-        raise InputError(f"folder: {folder} has no generation_config.json; model.save_pretrained writes it")
-    if "README.md" not in names:
-        raise InputError(f"folder: {folder} has no card, README.md; trainers write it, hni.push_to_hub makes one")
+        problem = f"has a config.json that is not a configuration ({error})"
+        raise InputError("folder", str(folder), problem, "save the model again") from error
+    generates = not config.get("is_encoder_decoder") or "generation_config.json" in names
+    need(generates, "generation_config.json", "model.save_pretrained writes it")
+    need("README.md" in names, "card, README.md", "trainers write it, hni.push_to_hub makes one")
     for name in _code(config):
-        if name not in names:
-            raise InputError(
-                f"folder: {folder} has no {name}, the code of its model; save it by model.save_pretrained"
-            )
-    return [path for path in found if not path.name.startswith(".")]
+        need(name in names, f"{name}, the code of its model", "save it with model.save_pretrained")
+    return found
 
 
 def _code(config: dict[str, Any]) -> Iterator[str]:
@@ -86,11 +84,11 @@ def push_folder(
 
     Args:
         folder: with weights, configuration, tokenizer and card.
-        repo_id: e.g. `me/my-translator`; it is made if it is not there.
-        private: whether a new repository is; one that is there stays as it is.
+        repo_id: e.g. `me/my-translator`; created if it does not exist.
+        private: whether a new repository is private; an existing one is not changed.
         token: None for the one of `hf auth login` or HF_TOKEN.
         message: of the commit.
-        dry_run: only tell what would go.
+        dry_run: send nothing, only return what would be sent.
     """
     _check_name(repo_id)
     files = files_of(folder)
@@ -110,7 +108,7 @@ def push_folder(
 
 
 def make_repo(repo_id: str, *, private: bool = True, token: str | None = None) -> str:
-    """Make a repository for models if it is not there, as of `push_folder`; its full name."""
+    """Create a repository for models if it does not exist, and return its full name; arguments as in `push_folder`."""
     from huggingface_hub import HfApi
 
     _check_name(repo_id)
@@ -124,11 +122,13 @@ def _check_name(repo_id: str) -> None:
     try:
         validate_repo_id(repo_id)
     except HFValidationError as error:
-        raise InputError(f"repo_id: {repo_id!r} cannot be a name on the Hub: {error}") from error
+        raise InputError(
+            "repo_id", repo_id, f"cannot be a name on the Hub: {error}", "e.g. me/my-translator"
+        ) from error
 
 
 def _tried(repo_id: str, send: Callable[[], str]) -> str:
-    """What `send` gives, tried again if it may go better; what can go wrong is told in one line."""
+    """What `send` returns, retried if the error is temporary; the last error is raised as one line."""
     from httpx2 import HTTPError
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -136,26 +136,24 @@ def _tried(repo_id: str, send: Callable[[], str]) -> str:
         try:
             return send()
         except (HTTPError, OSError, RuntimeError, ValueError) as error:
-            # a failed upload comes in a RuntimeError; a ValueError tells of answers such as that the store is full
+            # a failed upload is the cause of a RuntimeError; a ValueError is an answer, e.g. that the store is full
             cause = error.__cause__ or error if isinstance(error, RuntimeError) else error
             status = cause.response.status_code if isinstance(cause, HfHubHTTPError) else None
             if status in (401, 403):
-                raise InputError(
-                    f"token: the Hub refused it for {repo_id} ({status}); nothing was sent. Log in with "
-                    "`hf auth login` and a token that may write there"
-                ) from error
+                problem = f"the Hub refused it for {repo_id} ({status})"
+                remedy = "nothing was sent. Log in with `hf auth login` and a token that may write there"
+                raise InputError("token", None, problem, remedy) from error
             if not _is_transient(cause, status) or attempt == _TRIES:
                 reason = " ".join(str(cause).split())[:200]
-                raise InputError(
-                    f"repo_id: {repo_id} was not pushed after {attempt} tries, nothing was committed: {reason}. "
-                    "Run it again: files that arrived are not sent twice"
-                ) from error
+                problem = f"was not pushed after {attempt} tries, nothing was committed: {reason}"
+                remedy = "run it again: files that arrived are not sent twice"
+                raise InputError("repo_id", repo_id, problem, remedy) from error
             time.sleep(attempt - 0.9)
     raise AssertionError("unreachable")
 
 
 def _is_transient(error: BaseException, status: int | None) -> bool:
-    """Whether it may go better the next time: a connection that was cut off, a server that is busy."""
+    """Whether another try may succeed: the connection was cut off, or the server is busy."""
     from httpx2 import TransportError
 
     if status is not None:
@@ -169,9 +167,9 @@ def push_to_hub(model: Any, tokenizer: Any, repo_id: str, *, card: str | None = 
     Args:
         model: any translator; kinds of this project bring their code.
         tokenizer: its tokenizer.
-        repo_id: as of `push_folder`.
-        card: text of the card; None for one that tells what the configuration does.
-        options: `private` (True unless given), `token`, `message` and `dry_run`, as of `push_folder`.
+        repo_id: e.g. `me/my-translator`; created if it does not exist.
+        card: text of the card; None for one made from the configuration.
+        options: `private` (default True), `token`, `message` and `dry_run` of `push_folder`.
     """
     from hf_nmt_interp.report.cards import model_card
 

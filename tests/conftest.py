@@ -3,15 +3,19 @@
 import copy
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import settings
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_nmt_interp.analysis.roles import HEAD_SCORES
 from tests.fuzzing import NIGHTLY
+from tests.made_up_role import LastKey
 from tests.tiny_models import tiny_model
 from tests.tiny_tokenizers import BUILDERS
 
@@ -85,6 +89,29 @@ def translator_of(tokenizer_of) -> Callable[[str], tuple[PreTrainedModel, PreTra
 def any_translator(request: pytest.FixtureRequest, translator_of) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A model and its tokenizer, of each kind in turn."""
     return translator_of(request.param)
+
+
+class Diagonal:
+    """Stands in for eflomal's Aligner."""
+
+    def align(self, source, target, links_filename_fwd, links_filename_rev):
+        lengths = [min(len(s.split()), len(t.split())) for s, t in zip(source, target, strict=True)]
+        for name, first in ((links_filename_fwd, 0), (links_filename_rev, 1)):
+            with open(name, "w") as file:
+                file.writelines(" ".join(f"{n}-{n}" for n in range(first, size)) + "\n" for size in lengths)
+
+
+@pytest.fixture
+def eflomal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for eflomal that links words at the same position."""
+    monkeypatch.setitem(sys.modules, "eflomal", SimpleNamespace(Aligner=Diagonal))
+
+
+@pytest.fixture
+def fourth_role(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Name of a head role that is added for the test."""
+    monkeypatch.setitem(HEAD_SCORES, "last key", LastKey)
+    return "last key"
 
 
 @pytest.fixture(scope="session")

@@ -80,7 +80,7 @@ def test_an_upload_that_is_cut_off_is_tried_again(hub, folder, cuts) -> None:
 
 def test_an_upload_that_stays_cut_off_commits_nothing_and_can_be_run_again(hub, folder) -> None:
     hub.cut = 100
-    with pytest.raises(InputError, match=r"was not pushed after 3 tries, nothing was committed: .*Run it again"):
+    with pytest.raises(InputError, match=r"was not pushed after 3 tries, nothing was committed: .*; run it again"):
         hni.push_folder(folder, "me/cut")
     assert hub.repos["me/cut"]["commits"] == []
     hub.cut = 0
@@ -170,7 +170,7 @@ def test_a_push_that_fails_does_not_end_a_training(hub, parts, tmp_path, caplog)
     hub.cut = 100
     trainer.train()
     assert trainer.state.global_step == 2
-    assert caplog.text.count("me/trained was not pushed after 3 tries") == 2
+    assert caplog.text.count("'me/trained' was not pushed after 3 tries") == 2
     assert hub.repos["me/trained"]["commits"] == []
 
 
@@ -211,7 +211,7 @@ def test_folders_that_others_could_not_use_are_refused(folder, missing, message)
 @pytest.mark.parametrize("text", ['{"model_type": "ma', "5", ""])
 def test_a_configuration_that_is_none_is_refused(folder, text) -> None:
     (folder / "config.json").write_text(text)
-    with pytest.raises(InputError, match=r"config.json is no configuration \(.*\); save the model again"):
+    with pytest.raises(InputError, match=r"config.json that is not a configuration \(.*\); save the model again"):
         hni.push_folder(folder, "me/x", dry_run=True)
 
 

@@ -54,6 +54,15 @@ def test_rooms_import_only_from_rooms_above(room):
     assert not wrong
 
 
+@pytest.mark.parametrize("room", ["analysis", "report"])
+def test_every_module_has_its_test_file_or_one_that_names_it(room):
+    tests = ROOT / "tests"
+    texts = [ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "" for file in tests.rglob("test_*.py")]
+    modules = [file for file in (PACKAGE / room).glob("*.py") if file.stem != "__init__"]
+    alone = [file.name for file in modules if not (tests / room / f"test_{file.stem}.py").exists()]
+    assert not [name for name in alone if not any(f"{room}/{name}" in text for text in texts)]
+
+
 def test_the_package_has_these_rooms_and_no_others():
     folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     assert folders == set(ROOMS)

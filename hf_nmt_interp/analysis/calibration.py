@@ -1,15 +1,14 @@
 """What calibration does to cross-attention, and whether masks tell what matters (lu2021, sections 2.2, 4.3 and 5)."""
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from hf_nmt_interp.analysis.distributions import entropy, jensen_shannon, kendall_tau
+from hf_nmt_interp.analysis.reports import Report
 from hf_nmt_interp.attribution.gradients import step_gradients
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.decoding.batch import Batch, evaluating, run_model
@@ -17,7 +16,6 @@ from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import Parts, parts
 from hf_nmt_interp.text.progress import Track, untracked
-from hf_nmt_interp.text.tables import csv_text
 
 Row = dict[str, Any]
 EDGES = (0.0, 0.8, 1.6, 2.4, 3.2)  # of the entropy bins in nats, as in figure 7; the last one has no upper edge
@@ -26,7 +24,7 @@ _STEPS = 16  # of a batch whose gradients are taken together
 
 
 @dataclass
-class CalibrationReport:
+class CalibrationReport(Report):
     """What calibration does in each layer of a model.
 
     Attributes:
@@ -38,6 +36,7 @@ class CalibrationReport:
         about: model, fusion, alpha, sentences, steps.
     """
 
+    title: ClassVar = "report of calibration"
     layers: list[Row]
     bins: list[Row]
     about: Row = field(default_factory=dict)
@@ -47,22 +46,9 @@ class CalibrationReport:
         """Over all layers, heads, steps and source tokens."""
         return self.layers[-1]["mask_mean"]
 
-    def to_json(self) -> str:
-        """Everything, as one object."""
-        return json.dumps(vars(self), indent=1, ensure_ascii=False, allow_nan=False)
-
-    def to_csv(self) -> str:
-        """One line a layer."""
-        return csv_text(self.layers)
-
-    def save(self, path: str | Path) -> None:
-        """Write JSON, which `load` reads."""
-        Path(path).write_text(self.to_json(), encoding="utf-8")
-
-    @classmethod
-    def load(cls, path: str | Path) -> "CalibrationReport":
-        """Read what `save` wrote."""
-        return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
+    def table(self) -> list[Row]:
+        """One row a layer."""
+        return self.layers
 
 
 def calibration_report(

@@ -1,50 +1,57 @@
 """What each attention head does: its relevance, its confidence and its roles (voita2019, sections 4 and 5)."""
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
-from hf_nmt_interp.analysis.roles import COMMON, HEAD_SCORES, HeadScore, Relation, Row, TokenScore, View, roles_of
+from hf_nmt_interp.analysis.reports import Report
+from hf_nmt_interp.analysis.roles import COMMON, HEAD_SCORES, HeadScore, Relation, Row, View, roles_of
 from hf_nmt_interp.attribution.attention import attention_weights
 from hf_nmt_interp.attribution.lrp import LRP
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.decoding.batch import Batch, Translation, batch_of, evaluating, run_model, similar_sizes
 from hf_nmt_interp.decoding.pairs import Pairs, encode_sources
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.models.families import KINDS, Attention, Parts, parts
+from hf_nmt_interp.models.families import Attention, Parts, parts
+from hf_nmt_interp.models.kinds import KINDS
 from hf_nmt_interp.text.conllu import Sentence
 from hf_nmt_interp.text.corpus import Pair
 from hf_nmt_interp.text.progress import Track, untracked
-from hf_nmt_interp.text.tables import csv_text
 
 
 @dataclass
-class HeadReport:
+class HeadReport(Report):
     """One row for each head, with its scores and roles.
 
     Attributes:
-        rows: kind ("encoder", "decoder", "cross"), layer, head, relevance (LRP; share of the layer's), confidence,
-            position and position_share, <relation>_to_head, <relation>_to_dependent and <relation>_baseline (encoder),
-            rarest and two_rarest, roles; None where there is no such score.
         about: what was looked at.
+        rows: kind ("encoder", "decoder", "cross"), layer, head, relevance (LRP; share of the layer's), the columns of
+            `HEAD_SCORES` that are known of any head, roles; None where there is no such score.
     """
 
+    title: ClassVar = "report of heads"
+    writer: ClassVar = "the verb heads"
+    about: dict[str, Any] = field(default_factory=dict, kw_only=True)
     rows: list[Row]
-    about: dict[str, Any] = field(default_factory=dict)
+
+    def of_kind(self, kind: str) -> list[Row]:
+        """Rows of one kind of attention."""
+        if rows := [row for row in self.rows if row["kind"] == kind]:
+            return rows
+        known = ", ".join(dict.fromkeys(row["kind"] for row in self.rows))
+        raise InputError("kind", None, f"the report has no heads of kind {kind!r}", f"it has {known or 'no heads'}")
 
     def scores(self, name: str, kind: str = "encoder") -> np.ndarray:
         """One score [layers, heads] of one kind of attention; NaN for heads that were pruned or have no such score."""
-        rows = [row for row in self.rows if row["kind"] == kind]
-        if not rows or name not in rows[0]:
-            known = [name for name in (rows or self.rows)[0] if name not in ("kind", "layer", "head", "roles")]
-            raise InputError(f"name: {name!r} of kind {kind!r} is not in the report; it has {', '.join(known)}")
+        rows = self.of_kind(kind)
+        if name not in rows[0]:
+            known = [name for name in rows[0] if name not in ("kind", "layer", "head", "roles")]
+            raise InputError("name", name, f"of kind {kind!r} is not in the report", f"it has {', '.join(known)}")
         shape = max(row["layer"] for row in rows) + 1, max(row["head"] for row in rows) + 1
         found = np.full(shape, np.nan)
         for row in rows:
@@ -53,41 +60,18 @@ class HeadReport:
 
     def most_relevant(self, keep: int, kind: str = "encoder") -> list[list[int]]:
         """For each layer the `keep` heads of highest relevance, in ascending order, as `set_kept_heads` takes them."""
-        if not any(row["kind"] == kind for row in self.rows):
-            raise InputError(f"kind: the report has no heads of the {kind}")
         relevance = self.scores("relevance", kind)  # [layers, heads]
         if np.isnan(relevance).all():
-            raise InputError("relevance: the report has none; make it with relevance_sentences above 0")
+            raise InputError("relevance", None, "the report has none", "make it with relevance_sentences above 0")
         if not 0 <= keep <= relevance.shape[1]:
-            raise InputError(f"keep: {keep} must be from 0 to {relevance.shape[1]}, the heads of a layer")
+            raise InputError("keep", keep, f"must be from 0 to {relevance.shape[1]}, the heads of a layer")
         best = np.argsort(-relevance, axis=1, kind="stable")[:, :keep]  # [layers, keep]; NaN last
         there = np.isfinite(relevance)
         return [sorted(h for h in heads if there[layer, h]) for layer, heads in enumerate(best.tolist())]
 
-    def to_json(self) -> str:
-        """Rows and what was looked at, as one object."""
-        return json.dumps({"about": self.about, "rows": self.rows}, indent=1, ensure_ascii=False, allow_nan=False)
-
-    def to_csv(self) -> str:
-        """One line a head; several roles are separated by `; `."""
-        return csv_text(row | {"roles": "; ".join(row["roles"])} for row in self.rows)
-
-    def save(self, path: str | Path) -> None:
-        """Write `.json`, which `load` reads, or `.csv`."""
-        write = {".json": self.to_json, ".csv": self.to_csv}.get(Path(path).suffix)
-        if write is None:
-            raise InputError(f"path: {str(path)!r} must end in .json or .csv")
-        Path(path).write_text(write(), encoding="utf-8")
-
-    @classmethod
-    def load(cls, path: str | Path) -> "HeadReport":
-        """Read what `save` wrote as JSON."""
-        try:
-            found = json.loads(Path(path).read_text(encoding="utf-8"))
-            return cls(list(found["rows"]), found.get("about", {}))
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            reason = f"is no report of heads in JSON ({type(error).__name__}); the verb heads writes one"
-            raise InputError(f"path: {str(path)!r} {reason}") from error
+    def table(self) -> list[Row]:
+        """One row a head; several roles are separated by `; `."""
+        return [row | {"roles": "; ".join(row["roles"])} for row in self.rows]
 
 
 def head_report(
@@ -118,26 +102,29 @@ def head_report(
         batch_size: sentences at a time.
         track: wraps lists of batches to show progress, e.g. `rich.progress.track`.
     """
-    translator = parts(model)
-    if translator.weighted_sums:
-        raise InputError(f"model: {type(model).__name__} has no self-attention; the report is for Transformers")
     if relevance_sentences is not None and relevance_sentences < 0:
-        raise InputError(f"relevance_sentences: {relevance_sentences} must be at least 0, which is for none")
+        raise InputError("relevance_sentences", relevance_sentences, "must be at least 0, which is for none")
+    explainer = None if relevance_sentences == 0 else LRP(model, **lrp or {})
+    translator = explainer.parts if explainer else parts(model)
+    if translator.weighted_sums:
+        problem = f"{type(model).__name__} has no self-attention"
+        raise InputError("model", None, problem, "the report is for Transformers")
     trees = list(trees or ())
     for tree in trees:
-        tree.spans()  # wrong ones are told before the work begins
+        tree.spans()  # errors are reported before the work starts
     if sources is None:
         if not trees:
-            raise InputError("sources: give sentences, or trees whose text is taken")
+            raise InputError("sources", None, "none given", "give sentences, or trees whose text is taken")
         sources = [tree.text for tree in trees]
     if isinstance(sources, str) or not sources:
-        raise InputError(f"sources: a list of sentences is needed, got {sources!r}")
+        raise InputError("sources", None, f"a list of sentences is needed, got {sources!r}")
     if targets is not None and (isinstance(targets, str) or len(targets) != len(sources)):
-        raise InputError(f"targets: one for each of the {len(sources)} sources is needed")
+        problem = f"one for each of the {len(sources)} sources is needed"
+        raise InputError("targets", None, problem, f"got {len(targets)}")
     pairs = _pairs(model, tokenizer, sources, targets, batch_size, track)
     counts = token_counts(tokenizer, corpus) if corpus is not None else _counts_of(pair.ids for pair in pairs)
     common = _common(counts)
-    found: dict[tuple[str, int], list[HeadScore]] = defaultdict(lambda: [make() for make in HEAD_SCORES.values()])
+    found = _new_scores()
 
     def show(views: Iterable[tuple[Attention, int, View]], level: str) -> None:
         for attention, layer, view in views:
@@ -152,10 +139,12 @@ def head_report(
         show(_word_views(model, translator, tokenizer, [trees[i] for i in rows]), "word")
     explained = pairs[:relevance_sentences]
     about = {"model": model.name_or_path, "sentences": len(pairs), "trees": len(trees), "relevance": len(explained)}
-    shares = _relevance(model, explained, lrp or {}, batch_size, track)
+    shares = {}
+    if explainer and explained:
+        shares = explainer.mean_head_relevance(b for _, b in explained.batches(batch_size, track, "Relevance"))
     layers = [(k, layer, a.heads) for k in KINDS for layer, a in enumerate(translator.attentions(k)) if a.heads]
     relevance = {(k, layer, h): float(shares[k][layer, h]) for k, layer, heads in layers for h in heads if shares}
-    return HeadReport(_rows(layers, found, relevance), about)
+    return HeadReport(_rows(layers, found, relevance), about=about)
 
 
 def head_facts(
@@ -168,14 +157,14 @@ def head_facts(
     relevance: bool = True,
     lrp: dict[str, Any] | None = None,
 ) -> list[Row]:
-    """What `report_of` makes a report from, for each sentence by itself, so that corpora can be looked at in parts.
+    """Facts about each sentence, from which `report_of` makes a report, so that a corpus can be processed in parts.
 
     Args:
-        model: as of `head_report`.
+        model: any supported translator.
         tokenizer: its tokenizer.
         sources: sentences, looked at in one batch.
         targets: their translations; None lets the model translate.
-        counts: frequencies of tokens as of `token_counts`, without which nothing is told of rare words.
+        counts: frequencies of tokens, from `token_counts`; None leaves rare words out.
         relevance: whether relevance is wanted, the slowest part.
         lrp: settings of `LRP`.
 
@@ -187,7 +176,7 @@ def head_facts(
     explainer = LRP(model, **lrp or {}) if relevance else None
     shares = explainer.head_relevance_sums(batch) if explainer else {}
     translator = explainer.parts if explainer else parts(model)
-    scores = [score for make in HEAD_SCORES.values() if isinstance(score := make(), TokenScore)]
+    scores = [make() for make in HEAD_SCORES.values() if make.fact_types]
     found: list[Row] = []
     for b, views in enumerate(
         _token_views(model, translator, pairs, batch, counts, _common(counts) if counts else None)
@@ -206,8 +195,8 @@ def head_facts(
 
 
 def report_of(sentences: Iterable[Row], about: dict[str, Any]) -> HeadReport:
-    """The report of what `head_facts` told of sentences; memory does not grow with them."""
-    found: dict[tuple[str, int], list[HeadScore]] = defaultdict(lambda: [make() for make in HEAD_SCORES.values()])
+    """The report of sentences by their `head_facts`; memory does not grow with their number."""
+    found = _new_scores()
     heads: dict[tuple[str, int], list[int]] = {}
     relevance: dict[tuple[str, int, int], float] = defaultdict(float)
     number = steps = 0
@@ -221,15 +210,26 @@ def report_of(sentences: Iterable[Row], about: dict[str, Any]) -> HeadReport:
                     relevance[kind, layer, row["head"]] += row["relevance"]
             facts = {name: [row[name] for row in rows] for name in rows[0]}
             for score in found[kind, layer]:
-                if isinstance(score, TokenScore) and facts.get("tokens", [None])[0] is not None:
-                    score.add_facts(facts)
+                score.add_known(facts)
     if not number:
-        raise InputError("sentences: none given; a report needs at least one")
+        raise InputError("sentences", None, "none given", "a report needs at least one")
     layers = [(kind, layer, own) for (kind, layer), own in heads.items()]
     shares = {head: total / steps for head, total in relevance.items()}
-    return HeadReport(
-        _rows(layers, found, shares), about | {"sentences": number, "relevance": number if shares else 0}
-    )
+    about = about | {"sentences": number, "relevance": number if shares else 0}
+    return HeadReport(_rows(layers, found, shares), about=about)
+
+
+def fact_types() -> dict[str, Any]:
+    """Python types of what `head_facts` tells of a sentence; a list of rows is given as a list with their types."""
+    head: dict[str, Any] = {"kind": str, "layer": int, "head": int, "relevance": float}
+    for score in HEAD_SCORES.values():
+        head |= score.fact_types
+    return {"steps": int, "heads": [head]}
+
+
+def _new_scores() -> dict[tuple[str, int], list[HeadScore]]:
+    """New scores for each kind and layer that is asked for."""
+    return defaultdict(lambda: [make() for make in HEAD_SCORES.values()])
 
 
 def _pairs(
@@ -332,14 +332,6 @@ def _attention(
             run_model(model, batch.inputs())
         found = ((a, layer, attention_weights(tape, a, batch.attention_mask)) for a, layer in layers)
         return [(a, layer, weights.float().cpu().numpy()) for a, layer, weights in found]
-
-
-def _relevance(model: Any, pairs: Pairs, lrp: dict, batch_size: int, track: Track) -> dict[str, torch.Tensor]:
-    """{kind: [L, H]}, empty if no sentence is to be explained."""
-    if not pairs:
-        return {}
-    explainer = LRP(model, **lrp)
-    return explainer.mean_head_relevance(batch for _, batch in pairs.batches(batch_size, track, "Relevance"))
 
 
 def _rows(

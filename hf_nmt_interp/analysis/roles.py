@@ -1,7 +1,8 @@
 """What attention heads do, told from where they look (voita2019, sections 4 and 5).
 
-A score is a class that sees the attention of a layer's heads sentence by sentence and a line in `HEAD_SCORES`; its
-`roles` says what a head with such scores does.
+A score is a class and a line in `HEAD_SCORES`. The class sees the attention of a layer's heads sentence by sentence,
+names the roles of a head with such scores, and describes itself: its columns in a report, the facts that corpus runs
+keep of each sentence, what tables and figures show.
 """
 
 from abc import ABC, abstractmethod
@@ -37,7 +38,7 @@ class View:
     Attributes:
         weights: [H, Q, K] attention of queries to keys; rows sum to less than 1 by what special tokens get.
         queries: [Q] positions in their sequence.
-        keys: [K] likewise.
+        keys: [K] positions in their sequence.
         counts: [K] how often each key's token occurs in the corpus.
         common: [K] whether it is one of the most frequent tokens.
         relations: of the words, if queries and keys are words.
@@ -52,41 +53,74 @@ class View:
 
 
 class HeadScore(ABC):
-    """Scores of the heads of one layer."""
+    """Scores of the heads of one layer, told from facts about each sentence.
 
-    level: ClassVar[str] = "token"  # of the views it is shown: "token", or "word" for sentences with trees
+    Attributes:
+        level: of the views it is shown: "token", or "word" for sentences with trees.
+        has_roles: whether it tells roles, not only a measure.
+        column_types: names of its columns in a report, and their Python types.
+        fact_types: names of its facts, and their Python types; corpus runs keep them and count them later.
+        shown: headings of its columns in a terminal, and formats of a report's row; by default all columns.
+    """
 
-    @abstractmethod
+    level: ClassVar[str] = "token"
+    has_roles: ClassVar[bool] = True
+    column_types: ClassVar[dict[str, Any]]
+    fact_types: ClassVar[dict[str, Any]] = {}
+    shown: ClassVar[dict[str, str]] = {}
+
     def add(self, view: View) -> None:
         """See one more sentence."""
+        self.add_known(self.facts(view))
+
+    def facts(self, view: View) -> dict[str, list]:
+        """A plain value for each head of each of `fact_types`, None where there is nothing to know."""
+        return {}
+
+    def add_known(self, facts: dict[str, list]) -> None:
+        """Count the facts of one more sentence, if its own are among them and known."""
+        if any(facts.get(name, [None])[0] is not None for name in self.fact_types):
+            self.add_facts(facts)
+
+    def add_facts(self, facts: dict[str, list]) -> None:
+        """Count the facts of one more sentence, which may have facts of other scores too."""
+        raise NotImplementedError
 
     @abstractmethod
     def columns(self) -> dict[str, Sequence]:
-        """Names of scores, and a value for each head."""
+        """A value for each head of each of `column_types` that is known."""
 
     @staticmethod
     def roles(row: Row) -> list[str]:
-        """What a head with such scores does; nothing, unless a subclass says more."""
+        """Details of the roles of a head with such scores, "" for a role without details."""
         return []
 
+    @staticmethod
+    def short(detail: str) -> str:
+        """The detail of a role in a few letters, for tables and figures; "" stands for the role's name."""
+        return detail
 
-class TokenScore(HeadScore):
-    """Scores told from facts about each sentence, which a corpus run keeps and adds up later."""
+    @classmethod
+    def cells(cls, row: Row) -> dict[str, str]:
+        """What a terminal shows of its scores, empty where one is not known."""
+        formats = {name: f"{{{name}:{'.0%' if kind is float else ''}}}" for name, kind in cls.column_types.items()}
+        known = {name: value for name, value in row.items() if value is not None}
+        found = {}
+        for heading, text in (cls.shown or formats).items():
+            try:
+                found[heading] = text.format_map(known)
+            except KeyError:
+                found[heading] = ""
+        return found
 
-    def add(self, view: View) -> None:
-        self.add_facts(self.facts(view))
 
-    @abstractmethod
-    def facts(self, view: View) -> dict[str, list]:
-        """Names of facts about one sentence, and a plain value for each head."""
-
-    @abstractmethod
-    def add_facts(self, facts: dict[str, list]) -> None:
-        """Count the facts of one more sentence; it may have facts of other scores too."""
-
-
-class Confidence(TokenScore):
+class Confidence(HeadScore):
     """Mean over tokens of the largest attention weight."""
+
+    has_roles = False
+    column_types: ClassVar = {"confidence": float}
+    fact_types: ClassVar = {"largest_weights": float, "tokens": int}
+    shown: ClassVar = {"conf.": "{confidence:.0%}"}
 
     def __init__(self) -> None:
         self.total: Any = 0
@@ -104,12 +138,16 @@ class Confidence(TokenScore):
         return {"confidence": (self.total / self.tokens).tolist()} if self.tokens else {}
 
 
-class Positional(TokenScore):
+class Positional(HeadScore):
     """Share of the tokens whose largest weight is at one relative position, key - query, the best such position.
 
     For cross-attention it is the position of a source token minus that of the token to be predicted; for decoder
     self-attention 0 is the decoder's input at the step, the last token translated.
     """
+
+    column_types: ClassVar = {"position": int, "position_share": float}
+    fact_types: ClassVar = {"offsets": list[int]}
+    shown: ClassVar = {"position": "{position:+d} {position_share:.0%}"}
 
     def __init__(self) -> None:
         self.offsets: dict[int, Counter[int]] = defaultdict(Counter)
@@ -146,6 +184,7 @@ class Syntactic(HeadScore):
     """
 
     level = "word"
+    column_types: ClassVar = {f"{name}_{end}": float for name in RELATIONS for end in (*DIRECTIONS, "baseline")}
 
     def __init__(self) -> None:
         self.hits: dict[str, Any] = defaultdict(int)
@@ -170,22 +209,41 @@ class Syntactic(HeadScore):
         return found
 
     @staticmethod
-    def roles(row: Row) -> list[str]:
+    def _accuracies(row: Row) -> list[tuple[str, float, float]]:
+        """Relation and direction, accuracy and baseline of those that are known."""
         return [
-            f"{name}_{direction}"
+            (f"{name}_{direction}", row[f"{name}_{direction}"], row[f"{name}_baseline"])
             for name in RELATIONS
             if row.get(f"{name}_baseline") is not None
             for direction in DIRECTIONS
-            if row[f"{name}_{direction}"] >= SYNTACTIC_RATIO * row[f"{name}_baseline"] - 1e-9
         ]
 
+    @staticmethod
+    def roles(row: Row) -> list[str]:
+        found = Syntactic._accuracies(row)
+        return [name for name, accuracy, baseline in found if accuracy >= SYNTACTIC_RATIO * baseline - 1e-9]
 
-class RareWords(TokenScore):
+    @staticmethod
+    def short(detail: str) -> str:
+        return detail.replace("_to_head", "→head").replace("_to_dependent", "→dep")
+
+    @classmethod
+    def cells(cls, row: Row) -> dict[str, str]:
+        found = cls._accuracies(row)
+        name, accuracy, baseline = max(found, key=lambda one: (one[1] / max(one[2], 1e-9), one[0]), default=("", 0, 0))
+        return {"best relation": f"{cls.short(name)} {accuracy:.0%}/{baseline:.0%}" if name else ""}
+
+
+class RareWords(HeadScore):
     """Share of the sentences, of those with a token that is not common, in which a head looks at the rarest tokens.
 
     What a head looks at in a sentence is the token with the largest sum of weights over the queries. `rarest`: it is
     as rare as the rarest token; `two_rarest`: as the second rarest.
     """
+
+    column_types: ClassVar = {"rarest": float, "two_rarest": float}
+    fact_types: ClassVar = {"rarest": bool, "two_rarest": bool}
+    shown: ClassVar = {"rare": "{two_rarest:.0%}"}
 
     def __init__(self) -> None:
         self.hits: dict[str, Any] = {"rarest": 0, "two_rarest": 0}
@@ -199,10 +257,9 @@ class RareWords(TokenScore):
         return {"rarest": (seen <= rarest[0]).tolist(), "two_rarest": (seen <= rarest[-1]).tolist()}
 
     def add_facts(self, facts: dict[str, list]) -> None:
-        if facts["rarest"][0] is not None:
-            for name in self.hits:
-                self.hits[name] = self.hits[name] + np.array(facts[name])
-            self.sentences += 1
+        for name in self.hits:
+            self.hits[name] = self.hits[name] + np.array(facts[name])
+        self.sentences += 1
 
     def columns(self) -> dict[str, Sequence]:
         return {name: (n / self.sentences).tolist() for name, n in self.hits.items()} if self.sentences else {}
@@ -210,6 +267,10 @@ class RareWords(TokenScore):
     @staticmethod
     def roles(row: Row) -> list[str]:
         return [""] if (row.get("two_rarest") or 0) > RARE_SHARE else []
+
+    @staticmethod
+    def short(detail: str) -> str:
+        return "rare"
 
 
 # role, or what is measured -> how
@@ -228,3 +289,13 @@ def roles_of(row: Row) -> list[str]:
     ['positional: -1']
     """
     return [f"{role}: {more}" if more else role for role, score in HEAD_SCORES.items() for more in score.roles(row)]
+
+
+def short_role(role: str) -> str:
+    """A role of `roles_of` in a few letters; a role that is not in `HEAD_SCORES` keeps its detail or name.
+
+    >>> short_role("syntactic: obj_to_head"), short_role("rare words")
+    ('obj→head', 'rare')
+    """
+    name, _, detail = role.partition(": ")
+    return HEAD_SCORES.get(name, HeadScore).short(detail) or name

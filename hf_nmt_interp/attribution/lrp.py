@@ -15,7 +15,8 @@ from hf_nmt_interp.attribution.recording import Recording
 from hf_nmt_interp.attribution.rules import RULES, make_rule, rule_settings
 from hf_nmt_interp.decoding.batch import Batch, evaluating, label_log_probs, make_batch
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.models.families import KINDS, Attention, FeedForward, Stack, Sublayer, parts
+from hf_nmt_interp.models.families import Attention, FeedForward, Stack, Sublayer, parts
+from hf_nmt_interp.models.kinds import KINDS
 
 _CHOICES = {"logit": ("top1", "label"), "attention": ("full", "values")}
 

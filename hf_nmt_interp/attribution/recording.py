@@ -10,7 +10,8 @@ from hf_nmt_interp.attribution.attention import attention_weights
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.decoding.batch import Batch, run_model
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.models.families import KINDS, Attention, FeedForward, Parts, Stack, Sublayer
+from hf_nmt_interp.models.families import Attention, FeedForward, Parts, Stack, Sublayer
+from hf_nmt_interp.models.kinds import KINDS
 
 
 class Recording:

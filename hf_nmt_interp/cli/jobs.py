@@ -127,9 +127,7 @@ class Heads(Translator):
     @property
     def schema(self) -> Any:
         """Columns of the rows."""
-        import pyarrow as pa
+        from hf_nmt_interp.analysis.heads import fact_types
+        from hf_nmt_interp.text.tables import arrow_schema
 
-        head = {"kind": pa.string(), "layer": pa.int64(), "head": pa.int64(), "relevance": pa.float64()}
-        head |= {"largest_weights": pa.float64(), "tokens": pa.int64(), "offsets": pa.list_(pa.int64())}
-        head |= {"rarest": pa.bool_(), "two_rarest": pa.bool_()}
-        return pa.schema({"line": pa.int64(), "steps": pa.int64(), "heads": pa.list_(pa.struct(list(head.items())))})
+        return arrow_schema({"line": int, **fact_types()})

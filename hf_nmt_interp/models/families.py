@@ -7,8 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from hf_nmt_interp.errors import InputError
-
-KINDS = ("encoder", "decoder", "cross")  # of attention
+from hf_nmt_interp.models.kinds import KINDS
 
 
 @dataclass(frozen=True)

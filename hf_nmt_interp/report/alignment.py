@@ -70,11 +70,12 @@ def plot_alignment(
         possible: gold links that are framed by a broken line; sure ones may be among them.
     """
     if not alignments:
-        raise InputError("alignments: there is nothing to draw")
+        raise InputError("alignments", None, "there is nothing to draw", "give at least one")
     gold = []
     for name, links in (("sure", sure), ("possible", possible)):
         if links is not None and len(links) != len(alignments):
-            raise InputError(f"{name}: {len(links)} sets of links for {len(alignments)} sentence pairs")
+            problem = f"{len(links)} sets of links for {len(alignments)} sentence pairs"
+            raise InputError(name, None, problem, "give a set for each pair")
         gold.append(links if links is not None else [set() for _ in alignments])
     longest = max(max(len(a.source_words), len(a.target_words)) for a in alignments)
     columns, side = min(3, len(alignments)), 1.2 + 0.26 * longest

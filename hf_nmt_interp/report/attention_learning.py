@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.report.style import line_styles, panels, save
+from hf_nmt_interp.report.style import draw_lines, panels, save
 from hf_nmt_interp.studies.attention_learning import Row
 from hf_nmt_interp.text.tables import csv_text
 
@@ -48,7 +48,7 @@ def learning_rows(found: Mapping[str, Row], paper: str | None = None) -> list[di
     rows = [{"": name, **{_symbols(c): text(row, c) for c in _COLUMNS}} for name, row in found.items()]
     if paper is not None:
         if paper not in PAPER:
-            raise InputError(f"paper: {paper!r} is not in table 2, which has {', '.join(PAPER)}")
+            raise InputError("paper", paper, f"is not in table 2, which has {', '.join(PAPER)}")
         rows.append({"": "paper", **dict(zip(map(_symbols, _COLUMNS), map(str, PAPER[paper]), strict=True))})
     return rows
 
@@ -61,18 +61,17 @@ def plot_agreement(curves: Sequence[Row], path: str | Path) -> None:
         path: its ending says the format.
     """
     names = list(dict.fromkeys(row["statistic"] for row in curves))
-    agreements = [name for name in names if name.startswith("A(") and name not in ("A(random)", "A(alpha,beta)")]
-    performances = [name for name in names if name.startswith("performance(")]
+    levels = ("A(random)", "A(alpha,beta)")
+    agreements = {name: _symbols(name) for name in names if name.startswith("A(") and name not in levels}
+    performances = {name: name[12:].rstrip(")") for name in names if name.startswith("performance(")}
     figure, axes = panels(1, 2)
-    for axis, lines in zip(axes[0], (agreements, performances), strict=True):
-        for name, style in zip(lines, line_styles(len(lines)), strict=True):
-            points = [(row["step"], 100 * row["value"]) for row in curves if row["statistic"] == name]
-            label = name.removeprefix("performance(").rstrip(")") if axis is axes[0, 1] else _symbols(name)
-            axis.plot(*zip(*points, strict=True), marker=".", label=label, **style)
+    for axis, labels in zip(axes[0], (agreements, performances), strict=True):
+        points = {name: [(r["step"], 100 * r["value"]) for r in curves if r["statistic"] == name] for name in labels}
+        draw_lines(axis, {labels[name]: line for name, line in points.items()}, marker=".")
         axis.set_xscale("symlog", linthresh=50)
         axis.set_xlabel("training steps")
     for row in curves:
-        if row["statistic"] in ("A(random)", "A(alpha,beta)"):
+        if row["statistic"] in levels:
             axes[0, 0].axhline(100 * row["value"], color="#999999", linewidth=0.8, linestyle=":")
             axes[0, 0].annotate(_symbols(row["statistic"]), (0, 100 * row["value"]), fontsize=7, va="bottom")
     axes[0, 0].set_ylabel("agreement, %")

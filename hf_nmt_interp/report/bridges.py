@@ -29,21 +29,11 @@ def to_pandas(results: AttributionResult | Iterable[AttributionResult]) -> Any:
         )
         for side, scores, kept, tokens in sides:
             step, position = np.nonzero(kept)
-            frames.append(
-                pd.DataFrame(
-                    {
-                        "sentence": sentence,
-                        "step": step,
-                        "target": np.array(result.target_tokens, dtype=object)[step],
-                        "side": side,
-                        "position": position,
-                        "token": np.array(tokens, dtype=object)[position],
-                        "score": scores[kept].astype(float),
-                    }
-                )
-            )
+            target, token = np.array(result.target_tokens, object)[step], np.array(tokens, object)[position]
+            columns = {"sentence": sentence, "step": step, "target": target, "side": side, "position": position}
+            frames.append(pd.DataFrame(columns | {"token": token, "score": scores[kept].astype(float)}))
     if not frames:
-        raise InputError("results: none given; a frame needs at least one")
+        raise InputError("results", None, "none given", "a frame needs at least one")
     return pd.concat(frames, ignore_index=True)
 
 
@@ -53,7 +43,7 @@ def to_dataset(results: AttributionResult | Iterable[AttributionResult]) -> Any:
 
     rows = [record(result) for result in _listed(results)]
     if not rows:
-        raise InputError("results: none given; a set needs at least one")
+        raise InputError("results", None, "none given", "a set needs at least one")
     for row in rows:
         row["settings"] = str(row["settings"])  # methods have different ones
     return Dataset.from_list(rows)
@@ -70,31 +60,28 @@ def to_inseq(results: AttributionResult | Iterable[AttributionResult]) -> Any:
         from inseq.data.attribution import CoarseFeatureAttributionSequenceOutput, FeatureAttributionOutput
         from inseq.utils.typing import TokenWithId
     except ImportError as error:
-        raise InputError("to_inseq: Inseq is not installed; pip install -e '.[inseq]'") from error
+        raise InputError("to_inseq", None, "Inseq is not installed", "pip install -e '.[inseq]'") from error
 
     found, listed = [], _listed(results)
     for result in listed:
         ids = result.translation
-        source_ids = ids.source_ids if ids and result.level == "token" else [-1] * len(result.source_tokens)
-        target_ids = ids.target_ids if ids and result.level == "token" else [-1] * len(result.target_tokens)
-        start_id = (ids.start_id if ids and ids.start_id is not None else -1) if ids else -1
+        known = ids if result.level == "token" else None
+        source_ids = known.source_ids if known else [-1] * len(result.source_tokens)
+        target_ids = known.target_ids if known else [-1] * len(result.target_tokens)
+        start_id = -1 if ids is None or ids.start_id is None else ids.start_id
         prefix = np.concatenate([result.start[None], result.prefix.T])  # [1 + T, T]
-        scores = {} if result.log_probs is None else {"logprob": torch.tensor(result.log_probs)}
-        found.append(
-            CoarseFeatureAttributionSequenceOutput(
-                source=[TokenWithId(t, i) for t, i in zip(result.source_tokens, source_ids, strict=True)],
-                target=[
-                    TokenWithId("<s>", start_id),
-                    *(TokenWithId(t, i) for t, i in zip(result.target_tokens, target_ids, strict=True)),
-                ],
-                source_attributions=torch.tensor(result.source.T),  # [S, T]
-                target_attributions=torch.tensor(prefix),
-                step_scores=scores,
-                sequence_scores={},
-                attr_pos_start=1,
-                attr_pos_end=1 + len(result.target_tokens),
-            )
+        tokens = zip(["<s>", *result.target_tokens], [start_id, *target_ids], strict=True)
+        sequence = CoarseFeatureAttributionSequenceOutput(
+            source=[TokenWithId(t, i) for t, i in zip(result.source_tokens, source_ids, strict=True)],
+            target=[TokenWithId(t, i) for t, i in tokens],
+            source_attributions=torch.tensor(result.source.T),  # [S, T]
+            target_attributions=torch.tensor(prefix),
+            step_scores={} if result.log_probs is None else {"logprob": torch.tensor(result.log_probs)},
+            sequence_scores={},
+            attr_pos_start=1,
+            attr_pos_end=1 + len(result.target_tokens),
         )
+        found.append(sequence)
     info = {"attribution_method": listed[0].method, "attribution_args": dict(listed[0].settings)} if listed else {}
     return FeatureAttributionOutput(sequence_attributions=found, info=info)
 

@@ -10,6 +10,7 @@ from hf_nmt_interp.report.style import DASHES, PALETTE, bars, legend_below, line
 from hf_nmt_interp.text.tables import csv_text
 
 FIGURE_FORMATS = ("svg", "pdf")
+_TAUS = {"kendall_attention": ", attention", "kendall_mask": ", mask"}
 
 
 def name_of(report: CalibrationReport) -> str:
@@ -34,16 +35,16 @@ def plot_calibration(reports: Sequence[CalibrationReport], folder: str | Path, k
         The files of the figures.
     """
     if kind not in FIGURE_FORMATS:
-        raise InputError(f"kind: {kind!r} is not one of {', '.join(FIGURE_FORMATS)}")
+        raise InputError("kind", kind, f"is not one of {', '.join(FIGURE_FORMATS)}")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     layers = [row for row in calibration_rows(reports) if row["layer"] != "all"]
     bins = [{"model": name_of(report), **row} for report in reports for row in report.bins]
     figures: dict[str, tuple[list[Row], Any]] = {
-        "jsd_by_layer": (_only(layers, "jsd"), _by_layer("jsd", "JSD(original, fused)")),
-        "entropy_change_by_layer": (_only(layers, "entropy_change"), _by_layer("entropy_change", "entropy change")),
+        "jsd_by_layer": _by_layer(layers, "JSD(original, fused)", {"jsd": ""}),
+        "entropy_change_by_layer": _by_layer(layers, "entropy change", {"entropy_change": ""}),
         "jsd_by_entropy": (bins, _by_entropy),
-        "kendall_by_layer": (_only(layers, "kendall_attention", "kendall_mask"), _kendall),
+        "kendall_by_layer": _by_layer(layers, "Kendall tau with gradients", _TAUS),
     }
     if len(against := mask_means(reports)) > 1:
         figures["mask_by_alpha"] = (against, _by_alpha)
@@ -55,10 +56,6 @@ def mask_means(reports: Sequence[CalibrationReport]) -> list[Row]:
     known = [report for report in reports if report.about.get("alpha") is not None]
     rows = [{"model": name_of(r), "alpha": r.about["alpha"], "mask_mean": r.mask_mean} for r in known]
     return sorted(rows, key=lambda row: row["alpha"])
-
-
-def _only(rows: Sequence[Row], *names: str) -> list[Row]:
-    return [{name: row[name] for name in ("model", "layer", *names)} for row in rows]
 
 
 def _write(path: Path, rows: list[Row], draw: Any) -> Path:
@@ -76,27 +73,18 @@ def _grouped(rows: Sequence[Row], name: str) -> dict[str, list[Row]]:
     return found
 
 
-def _layers(rows: Sequence[Row]) -> list[int]:
-    return [number + 1 for number in sorted({row["layer"] for row in rows})]  # counted from 1, as in the paper
+def _by_layer(layers: Sequence[Row], label: str, names: dict[str, str]) -> tuple[list[Row], Any]:
+    """Rows of these columns, and what draws them as bars: one a model and column, called by both."""
 
-
-def _by_layer(name: str, label: str) -> Any:
     def draw(axis: Any, rows: list[Row]) -> None:
-        groups = [(model, [row[name] for row in found]) for model, found in _grouped(rows, "model").items()]
-        bars(axis, groups, _layers(rows))
+        models = _grouped(rows, "model").items()
+        groups = [(model + more, [row[name] for row in own]) for model, own in models for name, more in names.items()]
+        bars(
+            axis, groups, [number + 1 for number in sorted({row["layer"] for row in rows})]
+        )  # from 1, as in the paper
         axis.set(xlabel="decoder layer", ylabel=label)
 
-    return draw
-
-
-def _kendall(axis: Any, rows: list[Row]) -> None:
-    groups = [
-        (f"{model}, {name.removeprefix('kendall_')}", [row[name] for row in found])
-        for model, found in _grouped(rows, "model").items()
-        for name in ("kendall_attention", "kendall_mask")
-    ]
-    bars(axis, groups, _layers(rows))
-    axis.set(xlabel="decoder layer", ylabel="Kendall tau with gradients")
+    return [{name: row[name] for name in ("model", "layer", *names)} for row in layers], draw
 
 
 def _by_entropy(axis: Any, rows: list[Row]) -> None:

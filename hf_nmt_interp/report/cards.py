@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.kinds import KINDS
 
 _KNOWN = (
     *("name", "base_model", "started_from", "datasets", "license", "license_name", "source_lang", "target_lang"),
@@ -13,7 +14,9 @@ _KNOWN = (
     *("parameters", "size"),
 )
 _USAGE = """from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-{package}
+
+import hf_nmt_interp as hni  # its kinds of models are then known to the Auto classes
+
 name = "{name}"
 model = AutoModelForSeq2SeqLM.from_pretrained(name{remote})
 tokenizer = AutoTokenizer.from_pretrained(name)
@@ -35,7 +38,7 @@ def model_card(folder: str | Path, about: dict[str, Any] | None = None) -> str:
     """
     about = dict(about or {})
     if unknown := [name for name in about if name not in _KNOWN]:
-        raise InputError(f"about: {unknown[0]!r} is not one of {', '.join(_KNOWN)}")
+        raise InputError("about", unknown[0], f"is not one of {', '.join(_KNOWN)}")
     folder = Path(folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     about.setdefault("name", folder.name)
@@ -65,12 +68,10 @@ def model_card(folder: str | Path, about: dict[str, Any] | None = None) -> str:
 
 def usage(name: str, config: dict[str, Any], source_lang: str | None = None) -> str:
     """Python lines that translate and explain."""
-    kind = config["model_type"]
-    package = "\nimport hf_nmt_interp as hni  # its kinds of models are then known to the Auto classes\n"
     remote = ", trust_remote_code=True" if config.get("auto_map") else ""
-    method = "attention" if kind.startswith(("luong", "conv")) else "lrp"
+    method = "attention" if config["model_type"].startswith(("luong", "conv")) else "lrp"
     sentence = _SENTENCES.get(source_lang or "en", _SENTENCES["en"])
-    return _USAGE.format(package=package, name=name, remote=remote, sentence=sentence, method=method)
+    return _USAGE.format(name=name, remote=remote, sentence=sentence, method=method)
 
 
 def curve_of(model: Any, tokenizer: Any, pairs: list[tuple[str, str]], data: str, method: str = "lrp") -> dict | None:
@@ -142,46 +143,43 @@ def _facts(folder: Path, config: dict[str, Any], about: dict[str, Any], results:
     """Rows of the card's table."""
     given = "parameters" in about and "size" in about
     parameters, size = (about["parameters"], about["size"]) if given else _weights(folder)
-    rows = [("architecture", _architecture(config))]
-    if kept := config.get("kept_heads"):
-        kinds = [kind for kind in ("encoder", "decoder", "cross") if kind in kept]
-        counts = "; ".join(f"{kind} {' '.join(str(len(heads)) for heads in kept[kind])}" for kind in kinds)
-        rows.append(("heads kept, by layer", counts))
-    if fusion := config.get("fusion"):
-        rows.append(("fusion of calibrated attention", fusion))
-    if risk := about.get("risk"):
-        rows.append(("risk that was minimised", risk))
-    if base := about.get("started_from") or about.get("base_model"):
-        rows.append(("started from", base))
-    rows.append(("parameters", f"{parameters:,}, {size / 1e6:.1f} MB in {config.get('dtype') or 'float32'}"))
-    rows += [
-        (label, about[name]) for label, name in (("data", "data"), ("licence", "license_name")) if about.get(name)
-    ]
+    kept = config.get("kept_heads") or {}
+    counts = [f"{kind} {' '.join(str(len(heads)) for heads in kept[kind])}" for kind in KINDS if kind in kept]
+    training = test = None
     if "train_steps" in results:
-        hours = results.get("train_seconds", 0) / 3600
-        rows.append(("training", f"{results['train_steps']:,} steps, {hours:.1f} hours"))
+        training = f"{results['train_steps']:,} steps, {results.get('train_seconds', 0) / 3600:.1f} hours"
     if "test_bleu" in results:
         from importlib.metadata import version
 
         scores = f"BLEU {results['test_bleu']:.1f}, chrF {results['test_chrf']:.1f}"
-        rows.append(("test", f"{about.get('test_name') or 'test'}: {scores} (sacreBLEU {version('sacrebleu')})"))
-    return rows
+        test = f"{about.get('test_name') or 'test'}: {scores} (sacreBLEU {version('sacrebleu')})"
+    rows = (
+        ("architecture", _architecture(config)),
+        ("heads kept, by layer", "; ".join(counts)),
+        ("fusion of calibrated attention", config.get("fusion")),
+        ("risk that was minimised", about.get("risk")),
+        ("started from", about.get("started_from") or about.get("base_model")),
+        ("parameters", f"{parameters:,}, {size / 1e6:.1f} MB in {config.get('dtype') or 'float32'}"),
+        ("data", about.get("data")),
+        ("licence", about.get("license_name")),
+        ("training", training),
+        ("test", test),
+    )
+    return [(label, value) for label, value in rows if value]
 
 
 def _architecture(config: dict[str, Any]) -> str:
     parts = [(config.get("architectures") or [config["model_type"]])[0]]
     if "encoder_layers" in config and "decoder_layers" in config:
         parts.append(f"{config['encoder_layers']}+{config['decoder_layers']} layers")
-    for field, label in (("d_model", "width"), ("hidden_size", "width")):
-        if field in config:
-            parts.append(f"{label} {config[field]}")
-            break
-    if "encoder_attention_heads" in config:
-        pruned = " before pruning" if config.get("kept_heads") else ""
-        parts.append(f"{config['encoder_attention_heads']} heads{pruned}")
-    if "encoder_ffn_dim" in config:
-        parts.append(f"{config['encoder_ffn_dim']} inner units")
-    return ", ".join([*parts, f"{config['vocab_size']:,} pieces"])
+    pruned = " before pruning" if config.get("kept_heads") else ""
+    sizes = (
+        ("width {}", config.get("d_model", config.get("hidden_size"))),
+        (f"{{}} heads{pruned}", config.get("encoder_attention_heads")),
+        ("{} inner units", config.get("encoder_ffn_dim")),
+        ("{:,} pieces", config["vocab_size"]),
+    )
+    return ", ".join([*parts, *(text.format(size) for text, size in sizes if size is not None)])
 
 
 def _weights(folder: Path) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.report.style import legend_below, line_styles, panel_lines, save
+from hf_nmt_interp.report.style import draw_lines, legend_below, line_styles, panel_lines, save
 from hf_nmt_interp.studies.contribution_study import STUDIED, ContributionStudy, Row, is_shown
 
 _LABELS = {
@@ -32,7 +32,8 @@ def plot_contributions(study: ContributionStudy, path: str | Path, statistics: S
     """
     kept = [name for name in _known(statistics) if study.select(statistic=name)]
     if not kept:
-        raise InputError(f"statistics: the study has none of {', '.join(_known(statistics))}")
+        problem = f"the study has none of {', '.join(_known(statistics))}"
+        raise InputError("statistics", None, problem, f"it has {', '.join(study.names('statistic')) or 'no rows'}")
     field, other = ("prefix", "model") if len(study.names("model")) == 1 else ("model", "prefix")
     groups = list(dict.fromkeys((row[other], row["source_tokens"], row["target_tokens"]) for row in study.rows))
     names = study.names(field)
@@ -65,19 +66,26 @@ def plot_training(study: ContributionStudy, path: str | Path) -> None:
         path: where the figure goes; its ending says the format.
     """
     means = study.means()
-    steps = {name: re.search(r"(\d+)$", str(name)) for name in study.names("model")}
-    if wrong := [name for name, step in steps.items() if step is None]:
-        raise InputError(f"study: model {wrong[0]!r} does not end in a number of steps, as checkpoint-500 does")
+    steps = {name: _step(name) for name in study.names("model")}
     prefixes, kept = study.names("prefix"), [s for s in _LABELS if any(row["statistic"] == s for row in means)]
     figure, axes = panel_lines(1, len(kept))
     for axis, statistic in zip(axes[0], kept, strict=True):
-        for prefix, style in zip(prefixes, line_styles(len(prefixes)), strict=True):
-            rows = [row for row in means if (row["prefix"], row["statistic"]) == (prefix, statistic)]
-            points = sorted((int(steps[row["model"]][1]), row["mean"]) for row in rows)  # type: ignore[index]
-            axis.plot([step for step, _ in points], [mean for _, mean in points], label=prefix, **style)
+        rows = [row for row in means if row["statistic"] == statistic]
+        draw_lines(
+            axis,
+            {p: sorted((steps[row["model"]], row["mean"]) for row in rows if row["prefix"] == p) for p in prefixes},
+        )
         axis.set(xlabel="training step", ylabel=_LABELS[statistic])
     legend_below(figure, axes[0, 0], prefixes)
     save(figure, path, study.to_csv())
+
+
+def _step(model: str) -> int:
+    if found := re.search(r"\d+$", model):
+        return int(found[0])
+    raise InputError(
+        "study", None, f"model {model!r} does not end in a number of steps", "name it e.g. checkpoint-500"
+    )
 
 
 def table_rows(means: Sequence[Row], results: Mapping[str, Row]) -> list[Row]:
@@ -125,5 +133,5 @@ def contribution_markdown(rows: Sequence[Row]) -> str:
 
 def _known(statistics: Sequence[str] | None) -> Sequence[str]:
     if wrong := [name for name in statistics or () if name not in STUDIED]:
-        raise InputError(f"statistics: {wrong[0]!r} is not one of {', '.join(STUDIED)}")
+        raise InputError("statistics", wrong[0], f"is not one of {', '.join(STUDIED)}")
     return statistics or STUDIED

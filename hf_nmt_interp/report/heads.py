@@ -2,22 +2,27 @@
 
 import csv
 from collections import defaultdict
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
-from hf_nmt_interp.analysis.heads import KINDS, HeadReport
-from hf_nmt_interp.analysis.roles import DIRECTIONS, HEAD_SCORES, RELATIONS, Row
+from hf_nmt_interp.analysis.heads import HeadReport
+from hf_nmt_interp.analysis.roles import HEAD_SCORES, Row, short_role
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.report.style import PALETTE, SHADES, line_styles, panels, save
+from hf_nmt_interp.models.kinds import KINDS
+from hf_nmt_interp.report.style import PALETTE, SHADES, draw_lines, panels, save
 from hf_nmt_interp.report.terminal import table
 
-# roles are also written into the cells; from light to dark, so that text can be read on them
-COLOURS = dict(zip([role for role in HEAD_SCORES if role != "confidence"], reversed(PALETTE), strict=False))
-NO_ROLE = "#EEEEEE"
-_SHORT = {"_to_head": "→head", "_to_dependent": "→dep", "rare words": "rare", "syntactic: ": "", "positional: ": ""}
+NO_ROLE = "none"
+
+
+def role_colours() -> dict[str, str]:
+    """A colour for each role, and for heads without one: from light to dark, so that text can be read on them."""
+    roles = [name for name, score in HEAD_SCORES.items() if score.has_roles]
+    return dict(zip(roles, cycle(reversed(PALETTE)), strict=False)) | {NO_ROLE: "#EEEEEE"}
 
 
 def head_table(report: HeadReport) -> Table:
@@ -31,31 +36,11 @@ def _order(row: Row) -> tuple[int, int, float, int]:
 
 def _line(row: Row) -> dict[str, Any]:
     """The scores of a head that say most, short enough for a terminal."""
-
-    def percent(name: str) -> str:
-        return "" if row.get(name) is None else f"{row[name]:.0%}"
-
-    relations = [
-        (row[f"{name}_{direction}"] / max(row[f"{name}_baseline"], 1e-9), name, direction)
-        for name in RELATIONS
-        if row.get(f"{name}_baseline") is not None
-        for direction in DIRECTIONS
-    ]
-    best = ""
-    if relations:
-        _, name, direction = max(relations)
-        best = f"{_short(f'{name}_{direction}')} {row[f'{name}_{direction}']:.0%}/{row[f'{name}_baseline']:.0%}"
-    position = "" if row.get("position") is None else f"{row['position']:+d} {percent('position_share')}"
-    head = {"head": f"{row['kind']} {row['layer']}.{row['head']}"}
-    scores = {"relev.": percent("relevance"), "conf.": percent("confidence"), "position": position}
-    roles = "; ".join(map(_short, row["roles"]))
-    return {**head, **scores, "best relation": best, "rare": percent("two_rarest"), "roles": roles}
-
-
-def _short(text: str) -> str:
-    for long, short in _SHORT.items():
-        text = text.replace(long, short)
-    return text
+    relevance = "" if row["relevance"] is None else f"{row['relevance']:.0%}"
+    line = {"head": f"{row['kind']} {row['layer']}.{row['head']}", "relev.": relevance}
+    for score in HEAD_SCORES.values():
+        line |= score.cells(row)
+    return line | {"roles": "; ".join(map(short_role, row["roles"]))}
 
 
 def plot_heads(report: HeadReport, path: str | Path, kind: str = "encoder") -> None:
@@ -66,11 +51,8 @@ def plot_heads(report: HeadReport, path: str | Path, kind: str = "encoder") -> N
         path: where the figure goes; its ending says the format (.png, .svg, .pdf).
         kind: "encoder", "decoder" or "cross".
     """
-    rows = sorted((row for row in report.rows if row["kind"] == kind), key=_order)
-    if not rows:
-        raise InputError(f"kind: the report has no heads of kind {kind!r}")
     layers: dict[int, list[Row]] = defaultdict(list)
-    for row in rows:
+    for row in sorted(report.of_kind(kind), key=_order):
         layers[row["layer"]].append(row)
     height, width = max(layers) + 1, max(map(len, layers.values()))
 
@@ -90,8 +72,7 @@ def plot_heads(report: HeadReport, path: str | Path, kind: str = "encoder") -> N
         for column, row in enumerate(heads):
             _cell(axes[2], column, layer, row, Rectangle)
     axes[2].set_title("roles", fontsize=10)
-    names = {**COLOURS, "none": NO_ROLE}
-    patches = [Patch(facecolor=colour, edgecolor="#999999", label=role) for role, colour in names.items()]
+    patches = [Patch(facecolor=colour, edgecolor="#999999", label=role) for role, colour in role_colours().items()]
     figure.legend(handles=patches, loc="outside lower right", ncols=len(patches), frameon=False, fontsize=8)
     for axis in axes:
         axis.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5), yticks=range(height), xticks=[])
@@ -102,13 +83,13 @@ def plot_heads(report: HeadReport, path: str | Path, kind: str = "encoder") -> N
 
 def _cell(axis: Any, column: int, layer: int, row: Row, rectangle: Any) -> None:
     """One head: its number, a stripe for each kind of role it has, and their details as text."""
-    roles = row["roles"]
-    kinds = list(dict.fromkeys(role.partition(":")[0] for role in roles))
-    for i, kind in enumerate(kinds or [""]):
-        share = 0.94 / max(len(kinds), 1)
-        corner = column - 0.47 + i * share, layer - 0.47
-        axis.add_patch(rectangle(corner, share, 0.94, facecolor=COLOURS.get(kind, NO_ROLE), edgecolor="none"))
-    text = "\n".join(_short(role) for role in roles)
+    roles, colours = row["roles"], role_colours()
+    kinds = list(dict.fromkeys(role.partition(":")[0] for role in roles)) or [NO_ROLE]
+    share = 0.94 / len(kinds)
+    for i, kind in enumerate(kinds):
+        corner, colour = (column - 0.47 + i * share, layer - 0.47), colours.get(kind, colours[NO_ROLE])
+        axis.add_patch(rectangle(corner, share, 0.94, facecolor=colour, edgecolor="none"))
+    text = "\n".join(map(short_role, roles))
     axis.text(column, layer, text, ha="center", va="center", fontsize=max(3, 8 - len(roles)))
     axis.text(column - 0.44, layer + 0.43, row["head"], ha="left", va="bottom", fontsize=7)
 
@@ -122,28 +103,28 @@ def plot_gate_history(history: str | Path, path: str | Path) -> None:
     """
     try:
         text = Path(history).read_text(encoding="utf-8")
-        rows = list(csv.DictReader(text.splitlines()))
+        rows = csv.DictReader(text.splitlines())
         gates = [(row["kind"], int(row["layer"]), int(row["step"]), float(row["open"])) for row in rows]
+        gates.sort(key=lambda gate: (KINDS.index(gate[0]), gate[1]))
     except (OSError, KeyError, ValueError) as error:
-        raise InputError(f"history: {history} is not a gates.csv of L0Trainer ({error!r})") from error
-    kinds = [kind for kind in KINDS if any(gate[0] == kind for gate in gates)]
+        raise InputError(
+            "history", str(history), f"is not a gates.csv of L0Trainer ({error!r})", "its output folder has one"
+        ) from error
+    kinds = list(dict.fromkeys(kind for kind, *_ in gates))
     figure, axes = panels(1, 1 + len(kinds), (2.6, 2.4))
-    total = {kind: [(step, is_open) for of, _, step, is_open in gates if of == kind] for kind in kinds}
-    _open_heads(axes[0, 0], total)
+    _open_heads(axes[0, 0], [(kind, *gate) for kind, _, *gate in gates])
     for axis, kind in zip(axes[0, 1:], kinds, strict=True):
-        layers = sorted({layer for of, layer, *_ in gates if of == kind})
-        _open_heads(axis, {f"layer {n}": [gate[2:] for gate in gates if gate[:2] == (kind, n)] for n in layers})
+        _open_heads(axis, [(f"layer {layer}", *gate) for of, layer, *gate in gates if of == kind])
         axis.set_title(kind, fontsize=9)
     axes[0, 0].set_ylabel("expected open heads")
     save(figure, path, text)
 
 
-def _open_heads(axis: Any, groups: dict[str, list[tuple[int, float]]]) -> None:
-    """A line for each group: the sum of its gates (step, open) at each step."""
-    for style, (name, gates) in zip(line_styles(len(groups)), groups.items(), strict=True):
-        heads: dict[int, float] = defaultdict(float)
-        for step, is_open in gates:
-            heads[step] += is_open
-        axis.plot(list(heads), list(heads.values()), label=name, **style)
+def _open_heads(axis: Any, gates: list[Any]) -> None:
+    """A line for each name of gates (name, step, open): their sum at each step."""
+    lines: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    for name, step, is_open in gates:
+        lines[name][step] += is_open
+    draw_lines(axis, {name: line.items() for name, line in lines.items()})
     axis.set(xlabel="step", ylim=(0, None))
     axis.legend(frameon=False, fontsize=7)

@@ -4,23 +4,26 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.analysis.heads import HeadReport
 from hf_nmt_interp.analysis.roles import Row
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.report.heads import COLOURS, NO_ROLE
+from hf_nmt_interp.report.heads import NO_ROLE, role_colours
 from hf_nmt_interp.report.style import HATCHES, PALETTE, panels, save
 from hf_nmt_interp.text.tables import csv_text
 
 Head = tuple[str, int, int]  # kind, layer, number
 RESULTS, REPORT = "results.json", "heads.json"
-_ROLES = {**COLOURS, "none": NO_ROLE}
-_LOOKS: dict[str, Any] = {
-    role: {"facecolor": colour, "edgecolor": "#999999", "hatch": hatch}
-    for (role, colour), hatch in zip(_ROLES.items(), [*HATCHES[1:], ""], strict=True)
-}
+
+
+def _looks() -> dict[str, Any]:
+    """Colour and hatch of each role, and of heads without one."""
+    colours = role_colours()
+    hatches = dict(zip(colours, cycle(HATCHES[1:]), strict=False)) | {NO_ROLE: ""}
+    return {role: {"facecolor": colours[role], "edgecolor": "#999999", "hatch": hatches[role]} for role in colours}
 
 
 @dataclass
@@ -57,13 +60,14 @@ class PrunedModel:
         }
 
     def first_roles(self, kind: str = "encoder") -> dict[str, str]:
-        """For each head of a kind, named layer.number, the kind of its first role, or "none"; sorted by role."""
+        """For each head of a kind, named layer.number, its first role without details, or "none"; sorted by role."""
+        order = list(role_colours())
         found = {
-            f"{layer}.{head}": roles[0].partition(":")[0] if roles else "none"
+            f"{layer}.{head}": roles[0].partition(":")[0] if roles else NO_ROLE
             for (of, layer, head), roles in self.roles.items()
             if of == kind
         }
-        return dict(sorted(found.items(), key=lambda item: list(_ROLES).index(item[1])))
+        return dict(sorted(found.items(), key=lambda item: order.index(item[1])))
 
 
 def read_runs(folders: Sequence[str | Path], before: str | Path | None = None) -> list[PrunedModel]:
@@ -81,27 +85,28 @@ def read_runs(folders: Sequence[str | Path], before: str | Path | None = None) -
             found = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
             model = _model(folder.name, found["pruned"], found["penalty"])
         except (OSError, KeyError, TypeError, ValueError) as error:  # none, another one, or half of one
-            raise InputError(f"{folder}: no {RESULTS} of train_l0.py there; it writes one when it ends") from error
+            problem = f"no {RESULTS} of train_l0.py there"
+            raise InputError(str(folder), None, problem, "it writes one when it ends") from error
         rows = HeadReport.load(folder / REPORT).rows if (folder / REPORT).exists() else []
         model.roles = _roles(rows, relevance)
         models.append(model)
         if first is None or "test_bleu" in found["before"]:  # one of the runs may have tested it
             first = found["before"]
     if first is None:
-        raise InputError("folders: name at least one output folder of train_l0.py")
+        raise InputError("folders", None, "none given", "name at least one output folder of train_l0.py")
     models.sort(key=lambda model: -sum(map(sum, model.heads.values())))
     start = _model("before", first)
     start.roles = _roles(report, relevance)
     return [start, *models]
 
 
+def _head(row: Row) -> Head:
+    return row["kind"], row["layer"], row["head"]
+
+
 def _model(name: str, found: dict[str, Any], penalty: float | None = None) -> PrunedModel:
     scores = {name: value for name, value in found.items() if name.startswith("test_")}
     return PrunedModel(name, found["heads_by_layer"], found["parameters"], penalty, scores)
-
-
-def _head(row: Row) -> Head:
-    return row["kind"], row["layer"], row["head"]
 
 
 def _roles(rows: Sequence[Row], relevance: dict[Head, float]) -> dict[Head, list[str]]:
@@ -130,15 +135,12 @@ def plot_pruning(models: Sequence[PrunedModel], path: str | Path) -> None:
     left.set(xlabel="heads left, of all kinds", ylabel="BLEU")
     left.margins(0.15)
     known = [model for model in models if model.first_roles()]  # of the others there is no report
+    looks = _looks()
     for column, model in enumerate(known):
         for row, (name, role) in enumerate(model.first_roles().items()):
-            right.bar(column, 0.9, bottom=row, width=0.8, linewidth=0.4, **_LOOKS[role])
+            right.bar(column, 0.9, bottom=row, width=0.8, linewidth=0.4, **looks[role])
             right.text(column, row + 0.42, name, ha="center", va="center", fontsize=6)
     right.set_xticks(range(len(known)), [model.name for model in known], fontsize=7, rotation=30, ha="right")
     right.set_ylabel("encoder heads, layer.number")
-    right.legend(
-        handles=[Patch(label=role, **look) for role, look in _LOOKS.items()],
-        frameon=False,
-        fontsize=7,
-    )
+    right.legend(handles=[Patch(label=role, **look) for role, look in looks.items()], frameon=False, fontsize=7)
     save(figure, path, csv_text([model.row() for model in models]))

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from hf_nmt_interp.attribution.registry import METHODS
 from hf_nmt_interp.attribution.result import AttributionResult
 
 
@@ -79,7 +80,8 @@ def shares(result: AttributionResult) -> np.ndarray | None:
     Only a method that shares out a fixed total weighs source against prefix; attention sums to 1 on each side, and
     gradients have no total.
     """
-    return None if result.conservation_gap is None else result.source_contribution
+    method = METHODS.get(result.method)
+    return result.source_contribution if method and method.shares_total else None
 
 
 def best_sources(result: AttributionResult) -> list[tuple[int, float] | None]:

@@ -33,7 +33,7 @@ def plot_seeds(rows: Sequence[dict[str, Any]], path: str | Path, label: str) -> 
         label: what the values are.
     """
     if not rows:
-        raise InputError("rows: is empty; there is nothing to draw")
+        raise InputError("rows", None, "is empty", "there is nothing to draw")
     curves = runs_of(rows)
     figure, axes = panels(1, 1)
     figure.set_size_inches(5.4, 3.6)

@@ -1,6 +1,6 @@
 """One look for all figures: colours, line styles, vector files, and their numbers as CSV beside them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from hf_nmt_interp.errors import InputError
 # Okabe and Ito's palette, told apart with every kind of colour vision; dashes tell lines apart without colours
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("-", "--", "-.", ":")
-HATCHES = ("", "//", "..", "xx")  # likewise bars
+HATCHES = ("", "//", "..", "xx")  # tell bars apart without colours
 SHADES = "cividis"  # map of numbers to colours that rises in lightness
 _STYLE: Any = {
     "axes.spines.top": False,
@@ -30,6 +30,13 @@ def line_styles(number: int) -> list[dict[str, Any]]:
     from matplotlib import colormaps
 
     return [{"color": colormaps["viridis"](i / (number - 1)), "linestyle": "-"} for i in range(number)]
+
+
+def draw_lines(axis: Any, lines: Mapping[str, Iterable[tuple[float, float]]], **look: Any) -> None:
+    """A line through the points (x, y) of each name."""
+    for (name, points), style in zip(lines.items(), line_styles(len(lines)), strict=True):
+        x, y = list(zip(*points, strict=True)) or ((), ())
+        axis.plot(x, y, label=name, **style, **look)
 
 
 def panels(rows: int, columns: int, size: tuple[float, float] = (3.4, 2.6), **grid: Any) -> tuple[Any, Any]:
@@ -86,7 +93,9 @@ def save(figure: Any, path: str | Path, numbers: str) -> None:
         with rc_context(_STYLE):
             figure.savefig(path, dpi=200, metadata={dated: None} if dated else None)
     except (ValueError, OSError) as error:
-        raise InputError(f"figure: {path}: {error}; e.g. curves.svg, .pdf or .png in a folder that exists") from error
+        raise InputError(
+            "figure", str(path), f"cannot be written: {error}", "e.g. curves.svg, .pdf or .png in a folder that exists"
+        ) from error
     path.with_suffix(".csv").write_text(numbers, encoding="utf-8")
 
 

@@ -4,12 +4,13 @@ import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from hf_nmt_interp.analysis.contributions import STATISTICS, mean_curve
+from hf_nmt_interp.analysis.reports import Report
 from hf_nmt_interp.attribution.api import explain
 from hf_nmt_interp.attribution.registry import make_method
 from hf_nmt_interp.attribution.result import AttributionResult
@@ -17,7 +18,6 @@ from hf_nmt_interp.decoding.batch import evaluating, run_model
 from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.progress import Track, untracked
-from hf_nmt_interp.text.tables import csv_text
 from hf_nmt_interp.text.tokens import Encoded, encode_source, encode_target
 
 PREFIXES = ("reference", "model", "random")
@@ -26,6 +26,8 @@ STUDIED = (*STATISTICS, ACCURACY, KL)
 WITH_PREFIX = ("source_contribution", "prefix_entropy")  # the first step has no prefix, so these say nothing there
 _POOL = 5  # sources translated for each that is wanted: not all translations have the right length
 _LEAST = 1e-12  # share below which a final model's influence counts as this much in the KL divergence
+
+_KEYS = ("model", "prefix", "source_tokens", "target_tokens", "statistic")
 
 Row = dict[str, Any]
 Lengths = tuple[int | None, int | None]
@@ -37,7 +39,7 @@ def is_shown(row: Row) -> bool:
 
 
 @dataclass(frozen=True)
-class ContributionStudy:
+class ContributionStudy(Report):
     """Mean by position of each statistic, for each model, prefix and pair of lengths.
 
     Attributes:
@@ -45,6 +47,7 @@ class ContributionStudy:
             confidence interval, None for one sentence), sentences.
     """
 
+    columns: ClassVar = (*_KEYS, "position", "mean", "low", "high", "sentences")
     rows: list[Row]
 
     def select(self, **fields: Any) -> list[Row]:
@@ -67,26 +70,23 @@ class ContributionStudy:
             for key, rows in groups.items()
         ]
 
-    def to_csv(self) -> str:
-        """All rows, with a header."""
-        return csv_text(self.rows, _FIELDS)
+    def table(self) -> list[Row]:
+        """All rows."""
+        return self.rows
 
     @classmethod
     def load(cls, path: str | Path) -> "ContributionStudy":
-        """Read what `to_csv` wrote."""
+        """Read what `save` wrote as CSV."""
         with Path(path).open(encoding="utf-8", newline="") as file:
             rows: list[Row] = list(csv.DictReader(file))
-        if rows and set(rows[0]) != set(_FIELDS):
-            raise InputError(f"path: {path} is not a contribution study; its columns are {', '.join(rows[0])}")
+        if rows and set(rows[0]) != set(cls.columns):
+            found = ", ".join(rows[0])
+            raise InputError("path", str(path), "is not a contribution study", f"its columns are {found}")
         whole, real = ("source_tokens", "target_tokens", "position", "sentences"), ("mean", "low", "high")
         for row in rows:
             row |= {name: int(row[name]) for name in whole}
             row |= {name: float(row[name]) if row[name] else None for name in real}
         return cls(rows)
-
-
-_KEYS = ("model", "prefix", "source_tokens", "target_tokens", "statistic")
-_FIELDS = (*_KEYS, "position", "mean", "low", "high", "sentences")
 
 
 def contribution_study(

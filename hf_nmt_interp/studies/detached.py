@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from hf_nmt_interp.analysis.reports import Report
 from hf_nmt_interp.attribution.api import explain
 from hf_nmt_interp.attribution.registry import make_method
 from hf_nmt_interp.decoding.pairs import Pairs
@@ -24,22 +25,19 @@ def auroc(positive: np.ndarray, negative: np.ndarray) -> float:
 
 
 @dataclass(frozen=True)
-class DetachedStudy:
+class DetachedStudy(Report):
     """Scores of true and of detached sentence pairs, a sentence each: mean source share, mean log-probability."""
 
+    title: ClassVar = "study of detached sources"
     true: dict[str, np.ndarray]
     detached: dict[str, np.ndarray]
 
     def table(self) -> list[dict[str, Any]]:
         """For each score its mean on true and on detached pairs, and how well it tells them apart (AUROC)."""
+        pairs = {name: (np.asarray(self.true[name]), np.asarray(self.detached[name])) for name in self.true}
         return [
-            {
-                "score": name,
-                "true": float(self.true[name].mean()),
-                "detached": float(self.detached[name].mean()),
-                "auroc": auroc(self.true[name], self.detached[name]),
-            }
-            for name in self.true
+            {"score": name, "true": float(true.mean()), "detached": float(other.mean()), "auroc": auroc(true, other)}
+            for name, (true, other) in pairs.items()
         ]
 
 

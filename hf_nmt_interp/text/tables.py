@@ -1,9 +1,9 @@
-"""Rows as CSV text."""
+"""Rows as CSV text, and the types of their columns for pyarrow."""
 
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 
 def csv_text(rows: Iterable[Mapping[str, Any]], fields: Sequence[str] | None = None) -> str:
@@ -24,3 +24,25 @@ def csv_text(rows: Iterable[Mapping[str, Any]], fields: Sequence[str] | None = N
     writer.writeheader()
     writer.writerows(rows if fields is None else ({name: row[name] for name in fields} for row in rows))
     return file.getvalue()
+
+
+def arrow_schema(types: Mapping[str, Any]) -> Any:
+    """A pyarrow schema from the Python types of the columns.
+
+    Args:
+        types: str, int, float, bool or a list of them by name, e.g. `list[int]`; `[types]` for a list of rows.
+
+    >>> arrow_schema({"line": int, "heads": [{"kind": str, "offsets": list[int]}]}).field("heads").type
+    ListType(list<item: struct<kind: string, offsets: list<item: int64>>>)
+    """
+    import pyarrow as pa
+
+    plain = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+
+    def arrow(kind: Any) -> Any:
+        if isinstance(kind, Mapping):
+            return pa.struct([(name, arrow(of)) for name, of in kind.items()])
+        items = kind if isinstance(kind, list) else get_args(kind)
+        return pa.list_(arrow(items[0])) if items else plain[kind]
+
+    return pa.schema([(name, arrow(kind)) for name, kind in types.items()])

@@ -1,3 +1,5 @@
+"""Word alignments by hand and of tiny models; also for analysis/symmetrization.py and studies/best_attention.py."""
+
 import math
 
 import numpy as np

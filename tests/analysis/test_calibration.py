@@ -1,4 +1,7 @@
-"""The calibration report against a report made step by step, and its figures."""
+"""The calibration report against a report made step by step, and its figures.
+
+Also for analysis/distributions.py and report/calibration.py.
+"""
 
 import csv
 import json

@@ -11,26 +11,8 @@ from hf_nmt_interp.analysis.contributions import (
     prefix_entropy,
     source_entropy,
 )
-from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.text.tokens import TokenWords
-
-
-def side(*tokens: str) -> TokenWords:
-    return TokenWords(list(tokens), list(tokens), list(range(len(tokens))), [False] * len(tokens))
-
-
-def result(source, prefix, start) -> AttributionResult:
-    arrays = [np.array(a, dtype=np.float32) for a in (source, prefix, start)]
-    names = "abcdef"
-    return AttributionResult(side(*names[: arrays[0].shape[1]]), side(*names[: len(arrays[2])]), *arrays)
-
-
-EXAMPLE = result(
-    source=[[0.25, 0.75], [0.3, 0.3], [0.1, 0.1]],
-    prefix=[[0, 0, 0], [0.2, 0, 0], [0.3, 0.3, 0]],
-    start=[0.0, 0.2, 0.2],
-)
+from tests.made_up_results import EXAMPLE
 
 
 def test_source_contribution_leaves_the_start_token_out():

@@ -1,3 +1,5 @@
+"""Mark-up carried over to translations: tags stay nested and follow the links."""
+
 import re
 from collections import Counter
 from xml.etree import ElementTree

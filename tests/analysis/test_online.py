@@ -1,3 +1,5 @@
+"""Alignments made while `generate()` runs, against those of the returned sequences."""
+
 import numpy as np
 import pytest
 import torch

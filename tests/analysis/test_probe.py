@@ -1,4 +1,7 @@
-"""The lexical probe and the influence of words against their twins, whatever the batch."""
+"""The lexical probe and the influence of words against their twins, whatever the batch.
+
+Also for analysis/flips.py.
+"""
 
 import pytest
 import torch

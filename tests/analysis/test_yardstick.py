@@ -2,7 +2,6 @@
 
 import sys
 from importlib.util import find_spec
-from types import SimpleNamespace
 
 import pytest
 
@@ -13,18 +12,7 @@ PAIRS = [("das  Haus", "the house"), ("", "x"), ("ein Haus", "a house")]
 TRAINING = [("das Buch", "the book"), ("ein Buch", "a book"), ("das", "the"), ("Haus", "house")] * 20
 
 
-class Diagonal:
-    """Stands in for eflomal's Aligner."""
-
-    def align(self, source, target, links_filename_fwd, links_filename_rev):
-        lengths = [min(len(s.split()), len(t.split())) for s, t in zip(source, target, strict=True)]
-        for name, first in ((links_filename_fwd, 0), (links_filename_rev, 1)):
-            with open(name, "w") as file:
-                file.writelines(" ".join(f"{n}-{n}" for n in range(first, size)) + "\n" for size in lengths)
-
-
-def test_links_of_the_pairs_only(monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "eflomal", SimpleNamespace(Aligner=Diagonal))
+def test_links_of_the_pairs_only(eflomal) -> None:
     forward, backward = eflomal_links(PAIRS, iter(TRAINING))
     assert forward == [{(0, 0), (1, 1)}, set(), {(0, 0), (1, 1)}]
     assert backward == [{(1, 1)}, set(), {(1, 1)}]

@@ -92,7 +92,7 @@ def test_what_needs_a_transformer_says_so(tokenizer_of):
         with pytest.raises(InputError, match=f"model: LRP has no rules for {name}ForConditionalGeneration"):
             LRP(model)
         with pytest.raises(InputError, match=f"model: {name}ForConditionalGeneration has no self-attention"):
-            hni.head_report(model, tokenizer_of("marian"), ENGLISH[:1])
+            hni.head_report(model, tokenizer_of("marian"), ENGLISH[:1], relevance_sentences=0)
     with pytest.raises(InputError, match=r"layer: 2 is out of range; the decoder has 2 layers"):
         AttentionWeights(tiny_model("conv"), layer=2)
     with pytest.raises(InputError, match="head: 1 is not a cross-attention head of layer 0; it has 0"):

@@ -2,11 +2,8 @@
 
 import json
 import sys
-from types import SimpleNamespace
 
 import pytest
-
-from tests.analysis.test_yardstick import Diagonal
 
 
 @pytest.fixture
@@ -30,8 +27,7 @@ def training(tmp_path):
     return "--train", tmp_path / "train.en", tmp_path / "train.de"
 
 
-def test_tables(table, training, tmp_path, monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "eflomal", SimpleNamespace(Aligner=Diagonal))
+def test_tables(table, training, tmp_path, eflomal) -> None:
     code, out, err = table(*training, "--eflomal", "--method", "attention", "--sigma", 0, "--limit", 2)
     assert (code, err) == (0, "")
     lines = out.split("\n")

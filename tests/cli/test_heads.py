@@ -69,6 +69,19 @@ def test_heads_needs_sentences_or_trees(run, model_folder, tmp_path) -> None:
     assert (ran.code, "relevance_sentences: -1 must be at least 0, which is for none" in ran.err) == (2, True)
 
 
+@pytest.mark.parametrize("format", ["jsonl", "parquet"])
+def test_shards_and_merge_know_a_fourth_role(fourth_role, run, model_folder, tmp_path, format) -> None:
+    (tmp_path / "in.en").write_text(f"{ONE}\n{TWO}\n")
+    options = ["--model", model_folder, "--relevance-sentences", 0]
+    shards = ["--shards", tmp_path / "run", "--shard-format", format]
+    ran = run("heads", "--input", tmp_path / "in.en", *options, *shards)
+    assert ran.code == 0, ran.err
+    merged = json.loads(run("merge", tmp_path / "run", "--format", "json").out)["rows"]
+    whole = json.loads(run("heads", *options, "--format", "json", ONE, TWO).out)["rows"]
+    assert [row["last_share"] for row in merged] == [row["last_share"] for row in whole]
+    assert all(row["roles"][-1].startswith(fourth_role) for row in merged)
+
+
 def test_prune_makes_a_smaller_model_that_translates_the_same(run, gated_folder, tmp_path) -> None:
     ran = run("prune", "--model", gated_folder, "--output", tmp_path / "small")
     assert ran.code == 0, ran.err

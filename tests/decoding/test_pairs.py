@@ -93,13 +93,9 @@ def test_wrong_pairs_are_named(translator_of):
     model, tokenizer = translator_of("marian")
     with pytest.raises(InputError, match="targets: 2 targets for 3 sources; give one each"):
         Pairs.force(model, tokenizer, SOURCES, TARGETS[:2])
-    with pytest.raises(
-        InputError, match=r"targets\[1\]: \d+ tokens, but the model has 64 positions; split"
-    ):
+    with pytest.raises(InputError, match=r"targets\[1\]: \d+ tokens, but the model has 64 positions; split"):
         Pairs.force(model, tokenizer, SOURCES, [TARGETS[0], "Auto " * 70, TARGETS[2]])
-    with pytest.raises(
-        InputError, match=r"sources\[0\]: 99999 is not among the model's \d+ tokens; use"
-    ):
+    with pytest.raises(InputError, match=r"sources\[0\]: 99999 is not among the model's \d+ tokens; use"):
         Pairs.caught(model, tokenizer, [Translation([99999, 0], [0])])
     with pytest.raises(InputError, match="sources: 'A car!' is no list of sentences"):
         Pairs.translate(model, tokenizer, "A car!")
@@ -141,7 +137,8 @@ CALLS = {
     "attribute, translated": lambda m, t: hni.attribute(m, t, SOURCES, method="attention"),
     "align": lambda m, t: hni.align(m, t, SOURCES, TARGETS, method="attention"),
     "align, translated": lambda m, t: hni.align(m, t, SOURCES, method="attention"),
-    "heads": lambda m, t: hni.head_report(m, t, SOURCES, TARGETS, relevance_sentences=0),
+    "heads": lambda m, t: hni.head_report(m, t, SOURCES, TARGETS),
+    "heads, translated": lambda m, t: hni.head_report(m, t, SOURCES, relevance_sentences=0),
     "contributions": lambda m, t: hni.contribution_study(m, t, SOURCES[:1] * 2, TARGETS[:1] * 2, method="attention"),
     "best attention": lambda m, t: hni.best_attention(m, t, SOURCES, TARGETS, [{(0, 0)}] * 3),
     "calibration": lambda m, t: hni.calibration_report(m, t, SOURCES, TARGETS),

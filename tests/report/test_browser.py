@@ -9,8 +9,7 @@ import pytest
 
 from hf_nmt_interp.cli.main import main
 from hf_nmt_interp.report.html import render
-from tests.report.conftest import make_result
-from tests.report.test_html import PAYLOAD
+from tests.made_up_results import PAYLOAD, make_result
 
 pytestmark = pytest.mark.browser
 

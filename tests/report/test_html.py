@@ -8,9 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hf_nmt_interp.report.html import frame, render, render_table
-from tests.report.conftest import make_result
-
-PAYLOAD = '</script><script>alert("x")</script><img src=x onerror=alert(1)>&amp;{{ 7 * 7 }}'
+from tests.made_up_results import PAYLOAD, make_result
 
 
 class _Page(html.parser.HTMLParser):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hf_nmt_interp.report.records import best_sources, record, scores, shares
-from tests.report.conftest import make_result
+from tests.made_up_results import make_result
 
 
 def test_record_is_json_and_complete(result) -> None:

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from hf_nmt_interp.report.terminal import legend, show, table
-from tests.report.conftest import make_result
+from tests.made_up_results import make_result
 
 
 def _shown(result, encoding: str = "utf-8", **options) -> str:

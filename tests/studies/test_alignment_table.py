@@ -1,7 +1,6 @@
 """The alignment table: its rows against the functions they stand for, and going on after a cut."""
 
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from hf_nmt_interp.models.calibrated import CalibratedMarianConfig, CalibratedMa
 from hf_nmt_interp.studies import alignment_table
 from hf_nmt_interp.studies.alignment_table import CHOSEN, ROWS, AlignmentTable
 from hf_nmt_interp.studies.best_attention import agreeing_attention, attention_links
-from tests.analysis.test_yardstick import Diagonal
 from tests.tiny_models import tiny_model
 from tests.tiny_tokenizers import ENGLISH, GERMAN
 
@@ -115,12 +113,11 @@ def test_a_run_that_was_cut_off_goes_on(translators, tmp_path, monkeypatch) -> N
 
 
 @pytest.fixture
-def training(tmp_path, monkeypatch):
+def training(tmp_path, eflomal):
     """Two files of text, and an aligner to train on them."""
     paths = tmp_path / "train.en", tmp_path / "train.de"
     for path, lines in zip(paths, (ENGLISH, GERMAN), strict=True):
         path.write_text("\n".join(lines), encoding="utf-8")
-    monkeypatch.setitem(sys.modules, "eflomal", SimpleNamespace(Aligner=Diagonal))
     return paths
 
 

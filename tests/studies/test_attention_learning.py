@@ -1,4 +1,4 @@
-"""Curves and the row of table 2 from hand-made snapshots."""
+"""Curves and the row of table 2 from hand-made snapshots; also for report/attention_learning.py."""
 
 import pytest
 import torch

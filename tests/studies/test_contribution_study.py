@@ -1,4 +1,7 @@
-"""Contribution studies on tiny models: sets, prefixes, statistics against attribute(), figures, callback."""
+"""Contribution studies on tiny models: sets, prefixes, statistics against attribute(), figures, callback.
+
+Also for report/contributions.py.
+"""
 
 import csv
 
@@ -15,7 +18,7 @@ from hf_nmt_interp.studies.contribution_study import (
     influence_kl,
     length_buckets,
 )
-from tests.analysis.test_contributions import EXAMPLE, result
+from tests.made_up_results import EXAMPLE, result_of
 
 # two pairs each of two pairs of lengths, and one more
 SOURCES = ["A small dog sleeps.", "The dog sleeps.", "small A dog sleeps.", "dog The sleeps.", "The sun."]
@@ -28,7 +31,7 @@ def translator(translator_of):
 
 
 def test_influence_kl_by_hand():
-    other = result(
+    other = result_of(
         source=[[0.5, 0.5], [0.4, 0.2], [0.1, 0.2]],
         prefix=[[0, 0, 0], [0.2, 0, 0], [0.25, 0.25, 0]],
         start=[0.0, 0.2, 0.2],

@@ -1,0 +1,59 @@
+"""What all reports and studies share: files."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.tables import csv_text
+
+
+class Report:
+    """Base of dataclasses of plain data that are written to files and read from them.
+
+    Attributes:
+        title: what it is, for errors.
+        writer: what writes it, for errors.
+        columns: of its CSV; None for those of the first row.
+    """
+
+    title: ClassVar[str]
+    writer: ClassVar[str] = "its method save"
+    columns: ClassVar[Sequence[str] | None] = None
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def table(self) -> list[dict[str, Any]]:
+        """The rows of its CSV."""
+        raise NotImplementedError
+
+    def to_json(self) -> str:
+        """Everything, as one object."""
+        return json.dumps(vars(self), indent=1, ensure_ascii=False, allow_nan=False, default=np.ndarray.tolist)
+
+    def to_csv(self) -> str:
+        """The rows of `table`, with a header."""
+        return csv_text(self.table(), self.columns)
+
+    def save(self, path: str | Path) -> None:
+        """Write `.json`, which has everything, or `.csv`, which has the rows of `table`."""
+        write = {".json": self.to_json, ".csv": self.to_csv}.get(Path(path).suffix)
+        if write is None:
+            raise InputError("path", str(path), "must end in .json or .csv")
+        Path(path).write_text(write(), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` wrote as JSON."""
+        try:
+            found = json.loads(Path(path).read_text(encoding="utf-8"))
+            known = {field.name: found[field.name] for field in fields(cls) if field.name in found}
+            if not all(isinstance(value, list | dict) for value in known.values()):
+                raise TypeError
+            return cls(**known)
+        except (OSError, ValueError, TypeError) as error:
+            problem = f"is no {cls.title} in JSON ({type(error).__name__})"
+            raise InputError("path", str(path), problem, f"{cls.writer} writes one") from error

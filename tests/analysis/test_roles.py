@@ -1,0 +1,121 @@
+"""Head scores and roles on hand-made attention."""
+
+import numpy as np
+import pytest
+
+from hf_nmt_interp.analysis.roles import (
+    HEAD_SCORES,
+    Confidence,
+    Positional,
+    RareWords,
+    Relation,
+    Syntactic,
+    View,
+    roles_of,
+    short_role,
+)
+
+
+def looks_at(*heads, rest=0.1):
+    """Attention [H, Q, K] of heads that give 0.9 of their weight to these keys, one for each query."""
+    size = max(max(keys) for keys in heads) + 1
+    size = max(size, len(heads[0]))
+    weights = np.full((len(heads), len(heads[0]), size), rest / (size - 1))
+    for head, keys in enumerate(heads):
+        weights[head, np.arange(len(keys)), keys] = 1 - rest
+    return weights
+
+
+def view(weights, **more):
+    return View(weights, np.arange(weights.shape[1]), np.arange(weights.shape[2]), **more)
+
+
+def test_confidence_is_the_mean_over_tokens_of_the_largest_weight():
+    score = Confidence()
+    score.add(view(np.array([[[0.5, 0.3], [0.1, 0.7]], [[0.0, 0.2], [0.2, 0.0]]])))  # what is missing went to EOS
+    score.add(view(np.array([[[0.9]], [[0.5]]])))
+    assert score.columns()["confidence"] == pytest.approx([(0.5 + 0.7 + 0.9) / 3, (0.2 + 0.2 + 0.5) / 3])
+
+
+def test_positional_head_looks_at_one_relative_position():
+    score = Positional()
+    previous, first, following = [0, *range(9)], [0] * 10, [*range(1, 10), 0]
+    score.add(view(looks_at(previous, first, following)))
+    columns = score.columns()
+    assert columns["position"][0] == -1
+    assert columns["position_share"] == pytest.approx([0.9, 0.1, 0.9])
+    rows = [{name: values[head] for name, values in columns.items()} for head in range(3)]
+    assert [roles_of(row) for row in rows] == [["positional: -1"], [], ["positional: +1"]]
+    score.add(view(looks_at([0, 0, 0], [0, 0, 0], [2, 2, 2])))  # 9 + 1 of 13 tokens
+    assert score.columns()["position_share"][0] == pytest.approx(10 / 13)
+
+
+def test_positions_count_in_the_sequence_with_its_special_tokens():
+    score = Positional()
+    # queries 1 and 2 (0 is a language code) look at keys 3 and 4
+    score.add(View(np.array([[[1.0, 0.0], [0.0, 1.0]]]), np.array([1, 2]), np.array([3, 4])))
+    assert score.columns() == {"position": [2], "position_share": [1.0]}
+
+
+def test_syntactic_head_beats_the_best_fixed_position_by_a_tenth():
+    score = Syntactic()
+    # four subjects: two right before their verb, one two words before, one after it
+    subjects = [Relation(0, 1, "nsubj"), Relation(1, 2, "nsubj"), Relation(3, 5, "nsubj"), Relation(7, 6, "nsubj")]
+    finds_all = [1, 2, 1, 5, 5, 3, 7, 6]  # both directions, but verb 2's subject only (1 -> 2 and 2 -> 1), 1 -> 0 not
+    always_next = [1, 2, 3, 4, 5, 6, 7, 7]
+    score.add(view(looks_at(finds_all, always_next), relations=[*subjects, Relation(0, 2, "nsubj:pass")]))
+    columns = score.columns()
+    assert columns["nsubj_baseline"] == [0.5, 0.5]
+    assert columns["nsubj_to_head"] == [1.0, 0.5]
+    assert columns["nsubj_to_dependent"] == [0.75, 0.25]
+    assert "obj_to_head" not in columns
+    rows = [{name: values[head] for name, values in columns.items()} for head in range(2)]
+    assert roles_of(rows[0]) == ["syntactic: nsubj_to_head", "syntactic: nsubj_to_dependent"]
+    assert roles_of(rows[1]) == []
+
+
+@pytest.mark.parametrize(("accuracy", "expected"), [(0.55, ["syntactic: obj_to_head"]), (0.549, [])])
+def test_ten_percent_are_relative_to_the_baseline(accuracy, expected):
+    row = {"obj_to_head": accuracy, "obj_to_dependent": 0.0, "obj_baseline": 0.5}
+    assert roles_of(row) == expected
+
+
+def test_rare_words_head_looks_at_the_rarest_tokens():
+    score = RareWords()
+    common = np.array([True, True, False, False])
+    counts = np.array([90, 80, 7, 3])
+    rare, second, often = [3, 3, 3, 0], [2, 2, 2, 2], [0, 0, 0, 3]
+    score.add(view(looks_at(rare, second, often), counts=counts, common=common))
+    score.add(view(looks_at([1, 1], [1, 1], [0, 0])[:, :, :2], counts=counts[:2], common=common[:2]))  # not counted
+    assert score.columns() == {"rarest": [1.0, 0.0, 0.0], "two_rarest": [1.0, 1.0, 0.0]}
+    assert roles_of({"rarest": 0.3, "two_rarest": 0.51}) == ["rare words"]
+    assert roles_of({"rarest": 0.3, "two_rarest": 0.5}) == []
+
+
+def kind_of(value):
+    return list[type(value[0])] if isinstance(value, list) else type(value)
+
+
+def test_scores_describe_what_they_give():
+    """Columns and facts are those declared, of the types declared."""
+    common, relations = np.array([True, False]), [Relation(0, 1, name) for name in ("nsubj", "obj", "amod", "advmod")]
+    seen = view(looks_at([1, 0], [1, 1]), counts=np.array([9, 1]), common=common, relations=relations)
+    for make in HEAD_SCORES.values():
+        score = make()
+        score.add(seen)
+        columns = score.columns()
+        assert {name: kind_of(values[0]) for name, values in columns.items()} == make.column_types
+        if make.fact_types:
+            assert {name: kind_of(values[0]) for name, values in score.facts(seen).items()} == make.fact_types
+        cells = make.cells({name: values[0] for name, values in columns.items()})
+        assert all(cells.values())
+        assert list(make.cells({})) == list(cells)
+        assert not any(make.cells({}).values())
+
+
+def test_short_roles():
+    assert [short_role(role) for role in ("positional: -1", "syntactic: obj_to_dependent", "rare words")] == [
+        *("-1", "obj→dep", "rare"),
+    ]
+    assert short_role("unknown") == "unknown"
+    assert short_role("unknown: 5") == "5"
