@@ -171,7 +171,7 @@ def options_of(line: str) -> str:
 
 def score(args: argparse.Namespace) -> None:
     """Test the translator as it comes."""
-    from hf_nmt_interp.training.job import Run
+    from hf_nmt_interp.training.job import Job
     from hf_nmt_interp.training.new_models import load_checkpoint
     from hf_nmt_interp.training.translation import TranslationTrainer
 
@@ -179,9 +179,9 @@ def score(args: argparse.Namespace) -> None:
     if {name: results_of(args.output_dir / "box").get(name) for name in asked} != asked:
         model_args, data, config = parse(words_for(args, "box", ["--train", *args.test]))
         model, tokenizer = load_checkpoint(args.model, data)
-        run = Run(TranslationTrainer, model, tokenizer, data, config, model_args.max_length, args.model)
+        job = Job(TranslationTrainer, model, tokenizer, data, config, model_args.max_length, args.model)
         (args.output_dir / "box").mkdir(parents=True, exist_ok=True)
-        run.write(asked | run.test())
+        job.write(asked | job.test())
 
 
 def report(args: argparse.Namespace, names: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""What the training scripts are told about their text, and the text itself."""
+"""Arguments that the training scripts share, and the text that they name."""
 
 import math
 import os
@@ -10,6 +10,28 @@ from typing import Any
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.tokens import Punctuation, separate_punctuation
+
+
+@dataclass
+class StartArguments:
+    """The model to train."""
+
+    model: str | None = field(default=None, metadata={"help": "Checkpoint to start from (folder, Hub id or demo)."})
+    max_length: int = field(
+        default=128, metadata={"help": "Most tokens of a side; longer training pairs are dropped, test pairs cut."}
+    )
+
+    @property
+    def base(self) -> str | None:
+        """Checkpoint whose weights the model has."""
+        return self.model
+
+
+@dataclass
+class ExportArguments(StartArguments):
+    """The same, and where the trained model goes."""
+
+    export: str | None = field(default=None, metadata={"help": "Folder for the final model in float16."})
 
 
 @dataclass
@@ -101,3 +123,12 @@ def open_split(data: DataArguments, split: str) -> Iterable[tuple[str, str]]:
     return Restartable(
         lambda: ((separate_punctuation(source), separate_punctuation(target)) for source, target in read())
     )
+
+
+def read_split(data: DataArguments, split: str) -> list[tuple[str, str]]:
+    """All pairs of "valid" or "test", read at once so that errors are reported before training; [] if not given."""
+    if not (where := getattr(data, split)):
+        return []
+    if not (pairs := list(open_split(data, split))):
+        raise InputError(f"--{split}: {' '.join(where)} has no pairs; leave it out")
+    return pairs

@@ -27,7 +27,7 @@ def load_gated(name: str, gated_attentions: str | list[str] = "all", **settings:
     Args:
         name: folder, id on the Hub, or `demo:en-de` and the like for a translator in the box.
         gated_attentions: kinds of attention that get open gates where they have none: "encoder", "decoder", "cross"
-            or "all".
+            or "all"; an empty list adds none.
         settings: of `from_pretrained`, e.g. `gate_init=2.0`.
     """
     kind = load_config(name, "name").model_type
@@ -38,7 +38,7 @@ def load_gated(name: str, gated_attentions: str | list[str] = "all", **settings:
         known = ", ".join(kind.removeprefix("gated_") for kind in classes)
         raise InputError(f"name: {name!r} is of the family {kind!r}, which has no gated models; {known} have")
     if kind not in classes:  # a plain one
-        kind, settings = f"gated_{kind}", settings | {"gated_attentions": gated_attentions}
+        kind, settings = f"gated_{kind}", settings | {"gated_attentions": []}
     model = load_model(classes[kind], name, "name", **settings)
     model.add_gates(gated_attentions)
     return model

@@ -39,11 +39,11 @@ def run(start, tmp_path, monkeypatch, capsys):  # noqa: F811
 
 def trained(monkeypatch):
     """Names of the folders that are trained from now on."""
-    from hf_nmt_interp.training.job import Run
+    from hf_nmt_interp.training.job import Job
 
-    found, complete = [], Run.complete
+    found, complete = [], Job.complete
     monkeypatch.setattr(
-        Run, "complete", lambda run, *a: found.append(Path(run.trainer.args.output_dir).name) or complete(run, *a)
+        Job, "complete", lambda job, *a: found.append(Path(job.trainer.args.output_dir).name) or complete(job, *a)
     )
     return found
 
