@@ -1,6 +1,8 @@
-"""Agreements of a study of how attention learns: curves over its trainings, and the row of table 2 (snell2021)."""
+"""How attention learns (snell2021, section 3): trainings, curves of agreement over them, the row of table 2."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +22,58 @@ CURVES = {
     "A(delta,beta_uf)": ("delta", "uniform", "beta"),
     "A(alpha,alpha_2)": ("alpha", "second_seed", "alpha"),
 }
+SNAPSHOTS = "snapshots"  # folder of a training
 _ROWS = 1000  # output words whose pairs of positions are held at a time
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """One of the study's trainings.
+
+    Attributes:
+        attention_mode: of the LSTM model; None for the proxy.
+        seed: added to that of the study.
+        scores: that its snapshots hold.
+        last_scores: more of them at the end.
+    """
+
+    attention_mode: str | None
+    seed: int
+    scores: tuple[str, ...]
+    last_scores: tuple[str, ...] = ()
+
+
+RUNS = {
+    "standard": TrainingRun("learned", 0, ("alpha",), ("beta", "delta")),
+    "uniform": TrainingRun("uniform", 0, ("beta",)),
+    "proxy": TrainingRun(None, 0, ("beta",)),
+    "second_seed": TrainingRun("learned", 1, ("alpha",)),
+}
+
+
+def evaluation_steps(last: int, early: Sequence[int], every: int) -> list[int]:
+    """The early steps, then every so many after the last of them, and the last step.
+
+    >>> evaluation_steps(5000, [0, 50, 100, 500, 1000, 1500], 2000)
+    [0, 50, 100, 500, 1000, 1500, 3500, 5000]
+    """
+    if every < 1 or last < 1:
+        raise InputError(f"every, last: {every} and {last} steps must be at least 1")
+    later = range(max(early, default=0) + every, last, every)
+    return sorted({*(step for step in early if step < last), *later, last})
+
+
+def read_snapshots(folder: str | Path) -> dict[int, Snapshot]:
+    """Snapshots of a run by step, in order."""
+    files = {int(path.stem): path for path in Path(folder, SNAPSHOTS).glob("*.safetensors")}
+    if not files:
+        raise InputError(f"folder: {folder} has no {SNAPSHOTS}/*.safetensors; let the training run write them first")
+    return {step: Snapshot.load(files[step]) for step in sorted(files)}
+
+
+def is_complete(folder: str | Path, steps: int) -> bool:
+    """Whether a training has got to its last step."""
+    return Path(folder, SNAPSHOTS, f"{steps}.safetensors").exists()
 
 
 def mean_agreement(u: Tensor, v: Tensor, kept: Tensor, measure: str = "agreement") -> float:

@@ -1,4 +1,4 @@
-"""The two tasks of the study of how attention learns: translation, and classification as translation into one word."""
+"""Trainings of the study of how attention learns: translation, and classification as translation into one word."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -16,13 +16,16 @@ from hf_nmt_interp.models.lstm import (
     LuongSeq2SeqForConditionalGeneration,
 )
 from hf_nmt_interp.models.proxy import BagOfWordsConfig, BagOfWordsProxy
+from hf_nmt_interp.studies.attention_learning import RUNS, TrainingRun, evaluation_steps
 from hf_nmt_interp.studies.keywords import PAD, WordIds, planted_texts, read_texts, write_texts
 from hf_nmt_interp.text.corpus import Example
 from hf_nmt_interp.training.arguments import DataArguments, open_split
 from hf_nmt_interp.training.batching import cut_by_tokens, pad_batch
+from hf_nmt_interp.training.callbacks import SnapshotCallback
 from hf_nmt_interp.training.data import encode_examples
+from hf_nmt_interp.training.job import find_checkpoint
 from hf_nmt_interp.training.new_models import new_tokenizer, read_settings, special_ids
-from hf_nmt_interp.training.snapshot_callback import TrainingRun
+from hf_nmt_interp.training.translation import TranslationTrainer
 
 
 class Task(ABC):
@@ -135,3 +138,27 @@ def make_task(study: Any, data: DataArguments, config: Any) -> Task:
     if study.task not in TASKS:
         raise InputError(f"--task: {study.task!r} is not one of {', '.join(TASKS)}")
     return TASKS[study.task](study, data, config)
+
+
+def train_run(name: str, study: Any, task: Task, config: Any) -> None:
+    """Train one of `RUNS` from its last checkpoint, with snapshots on the way.
+
+    Args:
+        name: of the training.
+        study: arguments of the study; `early_steps` and `every` say when snapshots are taken, the task if they do not.
+        task: data and model.
+        config: of the trainer.
+    """
+    steps = evaluation_steps(config.max_steps, study.early_steps or task.EARLY, study.every or task.EVERY)
+    run = RUNS[name]
+    trainer = TranslationTrainer(
+        model=task.make_model(run),
+        args=config,
+        train_dataset=task.train,
+        data_collator=task.collate,
+        callbacks=[SnapshotCallback(task.valid_batches, steps, run.scores, run.last_scores)],
+    )
+    trainer.train(resume_from_checkpoint=find_checkpoint(config))
+    trainer.save_model()
+    if tokenizer := getattr(task, "tokenizer", None):
+        tokenizer.save_pretrained(config.output_dir)  # so that every command takes the folder as a translator

@@ -5,7 +5,13 @@ import torch
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.attention_learning import PAPER, learning_rows, learning_text, plot_agreement
-from hf_nmt_interp.studies.attention_learning import learning_curves, mean_agreement, table_row
+from hf_nmt_interp.studies.attention_learning import (
+    evaluation_steps,
+    learning_curves,
+    mean_agreement,
+    read_snapshots,
+    table_row,
+)
 from hf_nmt_interp.studies.snapshots import Snapshot
 
 KEPT = torch.tensor([[True] * 4, [True, True, False, False]])
@@ -113,3 +119,13 @@ def test_wrong_input_is_named():
         learning_rows({}, "WMT")
     with pytest.raises(InputError, match=r"of shapes \[2, 4\] and \[1, 4\]; they are of different validation sets"):
         mean_agreement(peaks(0, 0), peaks(0, 0)[:1], KEPT)
+
+
+def test_steps_of_the_paper():
+    early = [0, 50, 100, 500, 1000, 1500]
+    assert evaluation_steps(6000, early, 2000) == [0, 50, 100, 500, 1000, 1500, 3500, 5500, 6000]
+    assert evaluation_steps(100, early, 2000) == [0, 50, 100]
+    with pytest.raises(InputError, match="every, last: 0 and 9 steps must be at least 1"):
+        evaluation_steps(9, early, 0)
+    with pytest.raises(InputError, match=r"folder: here has no snapshots/\*.safetensors"):
+        read_snapshots("here")
