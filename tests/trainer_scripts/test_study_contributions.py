@@ -84,7 +84,7 @@ def test_objectives_go_on_where_they_were_stopped(run, tmp_path, monkeypatch):
     (out / "mrt" / "results.json").unlink()  # as if it had been stopped after its last checkpoint
     assert run("objectives", *words)[:3] == table[:3]
     assert done == ["mle", "dropout", "mrt", "mrt"]
-    with pytest.raises(InputError, match=r"mrt was trained by .*--candidates 3.*; name another"):
+    with pytest.raises(InputError, match=r"mrt' was trained by .*--candidates 3.*; name another"):
         run("objectives", *words, "--candidates", 4)
 
 
@@ -119,7 +119,7 @@ def test_stages_of_a_training(run, tmp_path):
         (["box", "--learning_rate", 1], "--learning_rate: no training is made here that it could be for"),
         (["box", "--pairs", 0], "--pairs: 0 must be at least 1"),
         (["amount", "--sizes", 20, 0], r"--sizes: \[20, 0\] must be at least 1"),
-        (["amount", "--sizes", 60], "--sizes: 60, but --train has 50 pairs"),
+        (["amount", "--sizes", 60], "--sizes: 60 is more than the 50 pairs of --train"),
         (["objectives", "--learnin_rate", 1], "--learnin_rate: there is no such argument"),
         (["objectives", "--risk", "ter"], "--risk: there is no such argument"),
         (["objectives", "--label_smoothing_factor", 0.1], "label_smoothing_factor: 0.1, but a risk has no labels"),
