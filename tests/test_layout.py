@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,35 @@ def test_rooms_import_only_from_rooms_above(room):
             if room_of(module) in below and not excused:
                 wrong.append(f"{name} imports {module}")
     assert not wrong
+
+
+def module_graph() -> dict[str, set[str]]:
+    """Modules of the package and those that each imports, at its top or inside functions; but for what is excused."""
+    names = {
+        file: file.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".") for file in PACKAGE.rglob("*.py")
+    }
+    files = {name.removesuffix(".__init__"): file for file, name in names.items()}
+
+    def home(name: str) -> str:
+        top = name.removeprefix(f"{PACKAGE.name}.")
+        name = f"{PACKAGE.name}.{hni._HOME[top]}" if top in hni._HOME else name
+        while name and name not in files:
+            name = name.rpartition(".")[0]  # a name inside a module
+        return name
+
+    graph = {module: {home(name) for name in imports_of(file)} - {"", module} for module, file in files.items()}
+    for place, target in ALLOWED:
+        graph[home(f"{PACKAGE.name}.{place.removesuffix('.py').replace('/', '.')}")].remove(target)
+    return graph
+
+
+def test_no_import_cycles():
+    graph = module_graph()
+    assert "hf_nmt_interp.attribution.registry" in graph["hf_nmt_interp.attribution.api"]
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
 
 
 def test_the_package_has_these_rooms_and_no_others():

@@ -14,6 +14,7 @@ from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.translation import Translation, collate
 from hf_nmt_interp.errors import InputError
 
+primary, greater_is_better = "comprehensiveness", True
 FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5)
 MEASURES = ("comprehensiveness", "sufficiency")
 WordScores = Callable[[AttributionResult], np.ndarray]  # -> [target words, source words]

@@ -6,6 +6,7 @@ from typing import Any
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.metrics.sentence_bleu.score import SentenceBLEU
 
+primary, greater_is_better = "risk", False
 Risk = Callable[[Sequence[str], str], Sequence[float]]  # (candidates, reference) -> risk of each candidate
 
 

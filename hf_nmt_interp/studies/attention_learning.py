@@ -10,6 +10,8 @@ from torch import Tensor
 
 from hf_nmt_interp.analysis.distributions import kendall_tau
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.metrics import best_first
+from hf_nmt_interp.metrics.agreement import score
 from hf_nmt_interp.metrics.agreement.score import agreement, contextualized_agreement, random_agreement
 from hf_nmt_interp.studies.snapshots import Snapshot
 
@@ -107,10 +109,10 @@ def learning_curves(runs: Runs, measure: str = "agreement") -> list[Row]:
     def add(name: str, step: int, value: float) -> None:
         rows.append({"statistic": name, "step": step, "value": value})
 
-    for name, (score, run, other) in CURVES.items():
+    for name, (own, run, other) in CURVES.items():
         for step, snapshot in runs.get(run, {}).items():
-            if score in end.scores:
-                add(name, step, mean_agreement(end.scores[score], snapshot.scores[other], end.kept, measure))
+            if own in end.scores:
+                add(name, step, mean_agreement(end.scores[own], snapshot.scores[other], end.kept, measure))
     for step, snapshot in runs.get("uniform", {}).items() if runs.get("proxy") else ():
         proxy = last(runs, "proxy").scores["beta"]
         add("A(beta_uf,beta_px)", step, mean_agreement(snapshot.scores["beta"], proxy, end.kept, measure))
@@ -139,7 +141,7 @@ def table_row(curves: list[Row]) -> Row:
         return {row["step"]: 100 * row["value"] for row in curves if row["statistic"] == name}
 
     alpha_uf, second = curve("A(alpha,beta_uf)"), curve("A(alpha,alpha_2)")
-    best = max(alpha_uf, key=lambda step: (alpha_uf[step], -step)) if alpha_uf else -1
+    best = best_first(sorted(alpha_uf), alpha_uf.__getitem__, score)[0] if alpha_uf else -1
     row: Row = {name: curve(name).get(best) for name in ("A(alpha,beta_uf)", "A(beta_uf,beta_px)", "A(delta,beta_uf)")}
     row["A(alpha,beta)"] = next(iter(curve("A(alpha,beta)").values()), None)
     row["A(random)"] = next(iter(curve("A(random)").values()), None)

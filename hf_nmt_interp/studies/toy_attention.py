@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.metrics import best_first
+from hf_nmt_interp.metrics.agreement import score
 from hf_nmt_interp.metrics.agreement.score import agreement, random_agreement
 from hf_nmt_interp.models.lstm import (
     LSTMAttentionConfig,
@@ -288,7 +290,7 @@ def study_frozen(settings: ToySettings) -> tuple[list[Row], list[Row], str]:
         for record in records:
             record["agreement"] = agreement(alpha, record["scores"]).mean(1)
         rows += rows_of(label, records, "agreement")
-        best = max(records, key=lambda record: record["agreement"].mean())
+        best = best_first(records, lambda record: record["agreement"].mean(), score)[0]
         found = {"highest": f"{best['agreement'].mean():.1%}", "at step": best["step"]}
         table.append({"agreement": label, **found, "accuracy at the end": f"{records[-1]['accuracy'].mean():.1%}"})
     chance = random_agreement(alpha[0, :1] >= 0).mean().item()

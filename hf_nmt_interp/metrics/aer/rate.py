@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from hf_nmt_interp.errors import InputError
 
 Pairs = Iterable[tuple[int, int]]
+primary, greater_is_better = "aer", False
 
 
 def alignment_error_rate(

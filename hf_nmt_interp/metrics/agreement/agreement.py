@@ -8,6 +8,7 @@ import torch
 
 from hf_nmt_interp.analysis.distributions import kendall_tau
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.metrics.agreement import score
 from hf_nmt_interp.metrics.agreement.score import TOP, agreement, contextualized_agreement, random_agreement
 
 _DESCRIPTION = """Share of output words whose highest position in u is among the 5 % highest of v, with its exact value
@@ -40,6 +41,8 @@ author={Snell, Charlie and Zhong, Ruiqi and Klein, Dan and Steinhardt, Jacob}, y
 
 class Agreement(evaluate.Metric):
     """The metric."""
+
+    primary, greater_is_better = score.primary, score.greater_is_better
 
     def _info(self) -> evaluate.MetricInfo:
         row = datasets.Sequence(datasets.Value("float64"))

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from hf_nmt_interp.errors import InputError
 
+primary, greater_is_better = "agreement", True
 TOP = 0.05
 TIES = ("first", "mean")
 

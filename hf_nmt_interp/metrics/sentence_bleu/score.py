@@ -19,6 +19,8 @@ class SentenceBLEU:
     [71.7, 59.5, 0.0]
     """
 
+    primary, greater_is_better = "sentence_bleu", True
+
     def __init__(self, tokenize: str = "13a", smoothing: str = "exp") -> None:
         from sacrebleu.metrics.bleu import BLEU
 
