@@ -57,10 +57,9 @@ def test_rooms_import_only_from_rooms_above(room):
 
 def module_graph() -> dict[str, set[str]]:
     """Modules of the package and those that each imports, at its top or inside functions; but for what is excused."""
-    names = {
-        file: file.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".") for file in PACKAGE.rglob("*.py")
-    }
-    files = {name.removesuffix(".__init__"): file for file, name in names.items()}
+    files = {}
+    for file in PACKAGE.rglob("*.py"):
+        files[".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")] = file
 
     def home(name: str) -> str:
         top = name.removeprefix(f"{PACKAGE.name}.")

@@ -72,5 +72,6 @@ def test_evaluate_loads_it_from_its_folder(tmp_path, monkeypatch):
         base=1,
     )
     assert rates == hni.alignment_error_rate(hypotheses, sure, possible)
+    assert metric.primary in rates
     with pytest.raises(hni.InputError, match=r"predictions\[1\]: 'x' is not a link"):
         metric.compute(predictions=["", "x"], references=["", ""])

@@ -129,7 +129,7 @@ def test_evaluate_loads_it_from_its_folder(tmp_path, monkeypatch):
     metric = evaluate.load(str(Path(folder.__file__).parent), cache_dir=str(tmp_path))
     rows = {"predictions": [[0.1, 0.7, 0.2], [0.9, 0.1]], "references": [[5.0, 4.0, 1.0], [2.0, 1.0]]}
     found = metric.compute(**rows)
-    assert found["agreement"] == 0.5
+    assert found[metric.primary] == found["agreement"] == 0.5
     assert found["random_agreement"] == pytest.approx((1 / 3 + 1 / 2) / 2)
     assert found["kendall_tau"] == pytest.approx((-1 / 3 + 1) / 2)
     more = metric.compute(**rows, agreements={0: 0.1, 50: 0.6}, performances={0: 0.01, 50: 0.2})
