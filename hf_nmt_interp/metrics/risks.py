@@ -44,7 +44,7 @@ def make_risk(name: str) -> Risk:
     [-1.0, -0.595]
     """
     if name not in RISKS:
-        raise InputError(f"risk: {name!r} is not one of {', '.join(RISKS)}; give the trainer any other as a function")
+        raise InputError("risk", name, f"is not one of {', '.join(RISKS)}", "give the trainer any other as a function")
     return RISKS[name]()
 
 
@@ -66,7 +66,7 @@ def metric_risk(metric: Any, key: str, factor: float = -1.0) -> Risk:
 
 def _pick(figures: dict[str, Any], key: str) -> float:
     if key not in figures:
-        raise InputError(f"key: {key!r} is not among what the metric computes: {', '.join(figures)}")
+        raise InputError("key", key, f"is not among what the metric computes: {', '.join(figures)}")
     return float(figures[key])
 
 

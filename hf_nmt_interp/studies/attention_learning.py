@@ -60,7 +60,7 @@ def evaluation_steps(last: int, early: Sequence[int], every: int) -> list[int]:
     [0, 50, 100, 500, 1000, 1500, 3500, 5000]
     """
     if every < 1 or last < 1:
-        raise InputError(f"every, last: {every} and {last} steps must be at least 1")
+        raise InputError("every, last", (every, last), "must be at least 1 step")
     later = range(max(early, default=0) + every, last, every)
     return sorted({*(step for step in early if step < last), *later, last})
 
@@ -69,7 +69,7 @@ def read_snapshots(folder: str | Path) -> dict[int, Snapshot]:
     """Snapshots of a run by step, in order."""
     files = {int(path.stem): path for path in Path(folder, SNAPSHOTS).glob("*.safetensors")}
     if not files:
-        raise InputError(f"folder: {folder} has no {SNAPSHOTS}/*.safetensors; let the training run write them first")
+        raise InputError("folder", str(folder), f"has no {SNAPSHOTS}/*.safetensors", "run the training first")
     return {step: Snapshot.load(files[step]) for step in sorted(files)}
 
 
@@ -88,9 +88,14 @@ def mean_agreement(u: Tensor, v: Tensor, kept: Tensor, measure: str = "agreement
         measure: "agreement" or "kendall_tau".
     """
     if measure not in MEASURES:
-        raise InputError(f"measure: {measure!r} is not one of {', '.join(MEASURES)}")
+        raise InputError("measure", measure, f"is not one of {', '.join(MEASURES)}")
     if u.shape != v.shape:
-        raise InputError(f"u, v: of shapes {list(u.shape)} and {list(v.shape)}; they are of different validation sets")
+        raise InputError(
+            "u, v",
+            None,
+            f"have the shapes {list(u.shape)} and {list(v.shape)}",
+            "take snapshots on the same validation set",
+        )
     pieces = (z.masked_fill(~kept, 0).double().split(_ROWS) for z in (u, v))
     found = [MEASURES[measure](*piece) for piece in zip(*pieces, kept.split(_ROWS), strict=True)]
     return torch.cat(found).nanmean().item()
@@ -162,5 +167,5 @@ def table_row(curves: list[Row]) -> Row:
 def last(runs: Runs, name: str) -> Snapshot:
     """The last snapshot of a training."""
     if not runs.get(name):
-        raise InputError(f"runs: no snapshots of {name!r}, but of {', '.join(runs) or 'nothing'}; train it first")
+        raise InputError("runs", list(runs), f"has no snapshots of {name!r}", "train it first")
     return runs[name][max(runs[name])]

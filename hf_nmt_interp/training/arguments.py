@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.loading import is_path
 from hf_nmt_interp.text.tokens import Punctuation, separate_punctuation
+
+GIVE_FILES = "does not name the data", "give two text files or one JSONL file"
 
 
 @dataclass
@@ -87,18 +90,40 @@ class DataArguments:
 def check_data(data: DataArguments, config: Any) -> None:
     """Refuse arguments that contradict each other, before anything is loaded."""
     if data.streaming and config.max_steps < 1:
-        raise InputError("--streaming: a stream has no end; give --max_steps")
+        raise InputError("--streaming", None, "a stream has no end", "give --max_steps")
     if config.eval_strategy != "no" and not data.valid:
-        raise InputError(f"--eval_strategy: {config.eval_strategy.value} needs --valid")
+        raise InputError("--eval_strategy", config.eval_strategy.value, "needs --valid")
     if data.contribution_steps and not data.valid:
-        raise InputError(f"--contribution_steps: {data.contribution_steps} need --valid")
+        raise InputError("--contribution_steps", data.contribution_steps, "need --valid")
     if not math.isfinite(config.learning_rate):
-        raise InputError(f"--learning_rate: {config.learning_rate} must be finite, e.g. 5e-5")
+        raise InputError("--learning_rate", config.learning_rate, "must be finite, e.g. 5e-5")
     place = Path(config.output_dir)
     while not place.exists():
         place = place.parent
     if not place.is_dir() or not os.access(place, os.W_OK):
-        raise InputError(f"--output_dir: {config.output_dir} cannot be made or written in; name another")
+        raise InputError("--output_dir", config.output_dir, "cannot be created or written to", "name another")
+
+
+def check_reachable(name: str | None, argument: str) -> None:
+    """Refuse a checkpoint on the Hub without a connection; loading would first retry each of its files for 23 seconds.
+
+    Args:
+        name: of the checkpoint; folders, demos and models in the cache are not looked up.
+        argument: that named it.
+    """
+    if name is None or name.startswith("demo:") or is_path(name) or os.path.exists(name):
+        return
+    from httpx2 import TransportError
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+
+    try:
+        if not isinstance(try_to_load_from_cache(name, "config.json"), str):
+            get_hf_file_metadata(hf_hub_url(name, "config.json"))
+    except TransportError as error:
+        problem = "cannot be loaded: no connection to the Hub, and not downloaded before"
+        raise InputError(argument, name, problem, "give a local folder or demo:en-de") from error
+    except (OSError, ValueError):  # the Hub's answers, names that it does not allow: loading reports them
+        pass
 
 
 def open_split(data: DataArguments, split: str) -> Iterable[tuple[str, str]]:
@@ -110,14 +135,14 @@ def open_split(data: DataArguments, split: str) -> Iterable[tuple[str, str]]:
     fields: dict[str, Any] = {"source": data.source_lang, "target": data.target_lang}
     if data.dataset is not None:
         if len(where) != 1:
-            raise InputError(f"--{split}: with --dataset give the name of one split, got {where}")
+            raise InputError(f"--{split}", where, "does not name one split", "with --dataset, give the name of one")
         options: dict[str, Any] = {"config": data.dataset_config, "split": where[0]}
         streaming = data.streaming and split == "train"
         read = partial(read_dataset, data.dataset, **fields, **options, streaming=streaming)
     elif len(where) in (1, 2):
         read = partial(read_pairs, *where, **fields)
     else:
-        raise InputError(f"--{split}: give two text files or one JSONL file, got {where}")
+        raise InputError(f"--{split}", where, *GIVE_FILES)
     if data.punctuation == "attached":
         return Restartable(read)
     return Restartable(
@@ -130,5 +155,5 @@ def read_split(data: DataArguments, split: str) -> list[tuple[str, str]]:
     if not (where := getattr(data, split)):
         return []
     if not (pairs := list(open_split(data, split))):
-        raise InputError(f"--{split}: {' '.join(where)} has no pairs; leave it out")
+        raise InputError(f"--{split}", where, "has no pairs", "leave it out")
     return pairs

@@ -19,7 +19,7 @@ from hf_nmt_interp.models.proxy import BagOfWordsConfig, BagOfWordsProxy
 from hf_nmt_interp.studies.attention_learning import RUNS, TrainingRun, evaluation_steps
 from hf_nmt_interp.studies.keywords import PAD, WordIds, planted_texts, read_texts, write_texts
 from hf_nmt_interp.text.corpus import Example
-from hf_nmt_interp.training.arguments import DataArguments, open_split
+from hf_nmt_interp.training.arguments import GIVE_FILES, DataArguments, open_split
 from hf_nmt_interp.training.batching import cut_by_tokens, pad_batch
 from hf_nmt_interp.training.callbacks import SnapshotCallback
 from hf_nmt_interp.training.data import encode_examples
@@ -73,7 +73,7 @@ class Translation(Task):
         super().__init__(study.valid_tokens, study.set)
         for split in ("train", "valid"):
             if not getattr(data, split):
-                raise InputError(f"--{split}: give two text files or one JSONL file, got none")
+                raise InputError(f"--{split}", [], *GIVE_FILES)
         self.tokenizer = new_tokenizer(data, config, study.vocab_size, study.max_length)
         self.pad_id = self.tokenizer.pad_token_id
         self.train = list(encode_examples(self.tokenizer, open_split(data, "train"), study.max_length))
@@ -99,7 +99,7 @@ class Classification(Task):
         super().__init__(study.valid_tokens, study.set)
         self.pad_id = PAD
         if len(data.train) > 1 or len(data.valid) != len(data.train):
-            raise InputError(f"--train, --valid: one file each is needed, or none; got {data.train} and {data.valid}")
+            raise InputError("--train, --valid", (data.train, data.valid), "must be one file each, or none")
         train, valid = data.train + data.valid or self._plant(Path(config.output_dir), config.seed)
         texts = read_texts(train)
         self.ids = WordIds(texts, study.min_count)
@@ -136,7 +136,7 @@ TASKS: dict[str, Any] = {"translation": Translation, "classification": Classific
 def make_task(study: Any, data: DataArguments, config: Any) -> Task:
     """The task that is asked for, with its data read."""
     if study.task not in TASKS:
-        raise InputError(f"--task: {study.task!r} is not one of {', '.join(TASKS)}")
+        raise InputError("--task", study.task, f"is not one of {', '.join(TASKS)}")
     return TASKS[study.task](study, data, config)
 
 

@@ -75,7 +75,7 @@ class ContributionCallback(TrainerCallback):
         **study: Any,
     ) -> None:
         if isinstance(steps, int) and steps < 1:
-            raise InputError(f"steps: {steps} must be at least 1, or a list of steps")
+            raise InputError("steps", steps, "must be at least 1, or a list of steps")
         self.steps, self.log = steps, log
         self._data = tokenizer, list(sources), list(targets)
         self._options: dict[str, Any] = {"prefixes": ("reference", "random"), "limit": limit} | study

@@ -57,7 +57,9 @@ def find_checkpoint(config: Any) -> str | None:
 
     if given := config.resume_from_checkpoint:
         if not Path(given).is_dir():
-            raise InputError(f"--resume_from_checkpoint: there is no folder {given!r}; without it, the last is taken")
+            raise InputError(
+                "--resume_from_checkpoint", given, "is not a folder", "leave it out to resume from the last one"
+            )
         return given
     complete = list_checkpoints(config.output_dir, resumable=True)
     if config.process_index == 0:
@@ -146,8 +148,10 @@ class Job:
         self.trainer.train(resume_from_checkpoint=find_checkpoint(self.trainer.args))
         if bad := next((name for name, w in self.trainer.model.named_parameters() if not w.isfinite().all()), None):
             raise InputError(
-                f"training led to NaN or inf in {bad}; train anew in another --output_dir, with a lower learning "
-                "rate or a longer warm-up"
+                "training",
+                None,
+                f"led to NaN or inf in {bad}",
+                "train in another --output_dir, with a lower learning rate or a longer warm-up",
             )
         watch, steps = self.stopwatch, self.trainer.state.global_step
         return {"train_seconds": watch.seconds, "train_cpu_seconds": watch.cpu_seconds, "train_steps": steps}

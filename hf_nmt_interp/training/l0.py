@@ -11,7 +11,7 @@ from transformers import TrainerCallback, set_seed
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.gated import GatedHeadsMixin
-from hf_nmt_interp.models.gated.configuration_gated import kinds_of
+from hf_nmt_interp.models.gated.configuration_gated import KINDS, kinds_of
 from hf_nmt_interp.models.loading import load_config, load_model
 from hf_nmt_interp.text.files import write_whole
 from hf_nmt_interp.training.losses import l0_loss, ramp
@@ -36,7 +36,7 @@ def load_gated(name: str, gated_attentions: str | list[str] = "all", **settings:
     }
     if kind not in classes and f"gated_{kind}" not in classes:
         known = ", ".join(kind.removeprefix("gated_") for kind in classes)
-        raise InputError(f"name: {name!r} is of the family {kind!r}, which has no gated models; {known} have")
+        raise InputError("name", name, f"is of the family {kind!r}, which has no gated models", f"{known} have")
     if kind not in classes:  # a plain one
         kind, settings = f"gated_{kind}", settings | {"gated_attentions": []}
     model = load_model(classes[kind], name, "name", **settings)
@@ -73,13 +73,15 @@ class L0Config(TranslationConfig):
         super().__post_init__()
         for name in ("penalty", "penalty_warmup_steps", "gate_learning_rate"):
             if getattr(self, name) < 0:
-                raise InputError(f"{name}: {getattr(self, name)} must not be negative")
+                raise InputError(name, getattr(self, name), "must not be negative")
         try:
             self.gated_attentions = kinds_of(self.gated_attentions)
         except ValueError as error:
-            raise InputError(str(error)) from error
+            raise InputError(
+                "gated_attentions", self.gated_attentions, f"has others than all, {', '.join(KINDS)}"
+            ) from error
         if self.freeze not in (None, *FREEZE):
-            raise InputError(f"freeze: {self.freeze!r} is not one of {', '.join(FREEZE)}, or nothing")
+            raise InputError("freeze", self.freeze, f"is not one of {', '.join(FREEZE)}", "or leave it out")
 
 
 class L0Trainer(TranslationTrainer):
@@ -100,11 +102,15 @@ class L0Trainer(TranslationTrainer):
 
     def __init__(self, model: Any, args: L0Config, **more: Any) -> None:
         if not hasattr(model, "l0_penalty"):
-            raise InputError(f"model: {type(model).__name__} has no gates; load it with load_gated or a Gated class")
+            raise InputError(
+                "model", None, f"{type(model).__name__} has no gates", "load it with load_gated or a Gated class"
+            )
         if extra := [kind for kind in kinds_of(model.config.gated_attentions) if kind not in args.gated_attentions]:
             raise InputError(
-                f"gated_attentions: {args.gated_attentions}, but the model also has gates on {', '.join(extra)}; name "
-                "them, or load the model with the same gated_attentions"
+                "gated_attentions",
+                args.gated_attentions,
+                f"is not all: the model also has gates on {', '.join(extra)}",
+                "name them, or load the model with the same gated_attentions",
             )
         model.add_gates(args.gated_attentions)
         if args.freeze:
@@ -169,7 +175,7 @@ def freeze(model: Any, what: str) -> None:
         what: "decoder": all that the decoder computes with, also the output projection and embeddings it shares.
     """
     if what not in FREEZE:
-        raise InputError(f"freeze: {what!r} is not one of {', '.join(FREEZE)}")
+        raise InputError("freeze", what, f"is not one of {', '.join(FREEZE)}")
     gates = set(map(id, gate_parameters(model)))
     for parameter in chain(model.get_decoder().parameters(), model.get_output_embeddings().parameters()):
         parameter.requires_grad_(id(parameter) in gates)

@@ -44,10 +44,14 @@ def read_arguments(parser: Any, words: Sequence[str] | None = None) -> tuple[Any
     """An object for each dataclass of a script's parser; what is wrong with the command line is an `InputError`."""
     try:
         *found, unknown = parser.parse_args_into_dataclasses(words, return_remaining_strings=True)
-    except ValueError as error:  # of transformers' own arguments too
-        raise InputError(str(error)) from error
+    except InputError:
+        raise
+    except ValueError as error:  # of transformers' own arguments
+        raise InputError("arguments", None, str(error)) from error
     if unknown:  # without its value, which may be a token
-        raise InputError(f"{unknown[0].partition('=')[0]}: there is no such argument; see --help (no short forms)")
+        raise InputError(
+            unknown[0].partition("=")[0], None, "there is no such argument", "see --help (no short forms)"
+        )
     return tuple(found)
 
 
@@ -84,11 +88,13 @@ def run_training(
 
     from transformers import set_seed
 
-    from hf_nmt_interp.training.arguments import check_data
+    from hf_nmt_interp.training.arguments import check_data, check_reachable
     from hf_nmt_interp.training.job import Job
 
     set_seed(config.seed)
     check_data(data, config)
+    for name in ("model", "tokenizer"):
+        check_reachable(getattr(arguments, name, None), f"--{name}")
     job = Job(*build(arguments, data, config), data, config, arguments.max_length, arguments.base)
     if finish is None:
         job.complete(arguments.export)

@@ -61,19 +61,19 @@ class MRTConfig(TranslationConfig):
         super().__post_init__()
         for name, least in (("candidates", 1), ("candidate_tokens", 1)):
             if getattr(self, name) < least:
-                raise InputError(f"{name}: {getattr(self, name)} must be at least {least}")
+                raise InputError(name, getattr(self, name), f"must be at least {least}")
         for name in ("alpha", "max_length_ratio"):
             if getattr(self, name) <= 0:
-                raise InputError(f"{name}: {getattr(self, name)} must be positive")
+                raise InputError(name, getattr(self, name), "must be positive")
         if self.search not in SEARCHES:
-            raise InputError(f"search: {self.search!r} is not one of {', '.join(SEARCHES)}")
+            raise InputError("search", self.search, f"is not one of {', '.join(SEARCHES)}")
         if not 0 < self.top_p <= 1:
-            raise InputError(f"top_p: {self.top_p} must be above 0 and at most 1")
+            raise InputError("top_p", self.top_p, "must be above 0 and at most 1")
         if self.cross_entropy < 0:
-            raise InputError(f"cross_entropy: {self.cross_entropy} must not be negative")
+            raise InputError("cross_entropy", self.cross_entropy, "must not be negative")
         if self.label_smoothing_factor:
             raise InputError(
-                f"label_smoothing_factor: {self.label_smoothing_factor}, but a risk has no labels to smooth"
+                "label_smoothing_factor", self.label_smoothing_factor, "must be 0: a risk has no labels to smooth"
             )
 
 
@@ -118,14 +118,19 @@ class MRTTrainer(TranslationTrainer):
         self, model: Any, args: MRTConfig, *, processing_class: Any = None, risk: Risk | None = None, **more: Any
     ) -> None:
         if processing_class is None:
-            raise InputError("processing_class: None, but the risk compares texts; give the tokenizer")
+            raise InputError("processing_class", None, "None, but the risk compares texts", "give the tokenizer")
         if not model._supports_default_dynamic_cache():
-            raise InputError(f"model: {type(model).__name__} is no Transformer; candidates are drawn with its cache")
+            raise InputError(
+                "model", None, f"{type(model).__name__} is not a Transformer, whose cache is needed to draw candidates"
+            )
         super().__init__(model=model, args=args, processing_class=processing_class, **more)
         if getattr(self.train_collator, "target", 0) and not args.cross_entropy:
             raise InputError(
-                "data_collator: word dropout on the target is for the cross entropy of the reference, whose weight is "
-                f"cross_entropy={args.cross_entropy}; set it above 0, or leave the dropout out"
+                "data_collator",
+                None,
+                "word dropout on the target is for the cross entropy of the reference, whose weight is "
+                f"cross_entropy={args.cross_entropy}",
+                "set it above 0, or leave the dropout out",
             )
         self.subwords = risk is None and args.risk == "subword_bleu"
         self.risk = make_risk(args.risk) if risk is None else risk
@@ -203,7 +208,7 @@ class MRTTrainer(TranslationTrainer):
         *texts, gold = self._texts([*candidates, reference])
         found = [float(risk) for risk in self.risk(texts, gold)]
         if len(found) != len(candidates):
-            raise InputError(f"risk: it returned {len(found)} numbers for {len(candidates)} candidates")
+            raise InputError("risk", None, f"it returned {len(found)} numbers for {len(candidates)} candidates")
         return found
 
     def _texts(self, rows: Sequence[Sequence[int]]) -> list[str]:

@@ -49,8 +49,10 @@ def new_tokenizer(data: DataArguments, config: Any, vocab_size: int, max_length:
     tokenizer = MarianTokenizer.from_pretrained(folder)
     if len(tokenizer) != vocab_size:
         raise InputError(
-            f"--vocab_size: {vocab_size}, but {folder} of an earlier run has {len(tokenizer)}; "
-            "give that, or another --output_dir"
+            "--vocab_size",
+            vocab_size,
+            f"is not the {len(tokenizer)} of {folder}, made by an earlier run",
+            "give that, or another --output_dir",
         )
     return tokenizer
 
@@ -73,7 +75,7 @@ def read_settings(texts: Iterable[str], kind: Any) -> dict[str, Any]:
     for text in texts:
         name, _, value = text.partition("=")
         if name not in known:
-            raise InputError(f"--set: {text!r} sets none of {', '.join(known)}")
+            raise InputError("--set", text, f"sets none of {', '.join(known)}")
         try:
             found[name] = json.loads(value)
         except (ValueError, RecursionError):  # no JSON, or a number or a nesting that Python does not read
@@ -98,7 +100,7 @@ def make_model(make_config: Callable[[], Any], tokenizer: Any, max_length: int, 
     except InputError:
         raise
     except (ValueError, TypeError, RuntimeError, ZeroDivisionError, StrictDataclassError) as error:
-        raise InputError(f"{arguments}: {error}; no model can be made of this") from error
+        raise InputError(arguments, None, str(error), "no model can be made of this") from error
     model.generation_config = GenerationConfig(
         num_beams=4, max_length=max_length, bad_words_ids=[[tokenizer.pad_token_id]], **special_ids(tokenizer)
     )

@@ -81,8 +81,11 @@ def test_classification_finds_planted_keywords(tmp_path, run):
     ("options", "message"),
     [
         (["--task", "parsing"], "--task: 'parsing' is not one of translation, classification"),
-        ([], "--train: give two text files or one JSONL file, got none"),
-        (["--task", "classification", "--train", "a.tsv"], "--train, --valid: one file each is needed, or none"),
+        ([], r"--train: \[\] does not name the data; give two text files or one JSONL file"),
+        (
+            ["--task", "classification", "--train", "a.tsv"],
+            r"--train, --valid: \(\['a.tsv'\], \[\]\) must be one file each, or none",
+        ),
     ],
 )
 def test_wrong_arguments_are_named(options, message, tmp_path, run):

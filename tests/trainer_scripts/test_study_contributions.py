@@ -122,7 +122,10 @@ def test_stages_of_a_training(run, tmp_path):
         (["amount", "--sizes", 60], "--sizes: 60 is more than the 50 pairs of --train"),
         (["objectives", "--learnin_rate", 1], "--learnin_rate: there is no such argument"),
         (["objectives", "--risk", "ter"], "--risk: there is no such argument"),
-        (["objectives", "--label_smoothing_factor", 0.1], "label_smoothing_factor: 0.1, but a risk has no labels"),
+        (
+            ["objectives", "--label_smoothing_factor", 0.1],
+            "label_smoothing_factor: 0.1 must be 0: a risk has no",
+        ),
         (["objectives", "--alpha", -1], "alpha: -1.0 must be positive"),
         (["stages", "--noam_scale", -1], "noam_scale: -1.0 must be 0"),
     ],

@@ -65,7 +65,13 @@ class Agreement(evaluate.Metric):
     ) -> dict[str, Any]:
         for n, (u, v) in enumerate(zip(predictions, references, strict=True)):
             if len(u) != len(v) or not len(u):
-                raise InputError(f"predictions[{n}] has {len(u)} positions, references[{n}] {len(v)}; one at least")
+                raise InputError(
+                    "predictions",
+                    None,
+                    f"has {len(u)} positions, but references[{n}] has {len(v)}",
+                    "give the same positions, at least one",
+                    row=n,
+                )
         u, v = (_padded(rows) for rows in (predictions, references))
         kept = _padded([[1.0] * len(row) for row in predictions]).bool()
         found: dict[str, Any] = {

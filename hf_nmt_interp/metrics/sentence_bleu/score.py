@@ -29,7 +29,7 @@ class SentenceBLEU:
             ("smoothing", smoothing, list(BLEU.SMOOTH_DEFAULTS)),
         ):
             if value not in known:
-                raise InputError(f"{name}: {value!r} is not one of {', '.join(known)}")
+                raise InputError(name, value, f"is not one of {', '.join(known)}")
         self._bleu = BLEU(tokenize=tokenize, smooth_method=smoothing, effective_order=True)
 
     def __call__(self, candidates: Sequence[str], reference: str) -> list[float]:
