@@ -22,10 +22,11 @@ checkpoints and `snapshots/`; `row.csv`, the table's row; `curves.csv` with all 
 """
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hf_nmt_interp.training.arguments import option
 from hf_nmt_interp.training.launch import read_arguments, run_script, training_parser
 
 DEFAULTS = {"learning_rate": 1e-3, "lr_scheduler_type": "constant", "tokens_per_batch": 256, "max_steps": 4000}
@@ -37,22 +38,18 @@ DEFAULTS |= {"disable_tqdm": True, "report_to": "none", "max_valid": 1_000_000}
 class StudyArguments:
     """What is trained and when it is looked at."""
 
-    task: str = field(default="translation", metadata={"help": "Or classification."})
-    set: list[str] = field(
-        default_factory=list, metadata={"help": "Fields of the LSTM model's configuration, as NAME=VALUE."}
-    )
-    vocab_size: int = field(default=8000, metadata={"help": "SentencePiece pieces, both languages (translation)."})
-    min_count: int = field(default=3, metadata={"help": "Rarer words become <unk> (classification)."})
-    max_length: int = field(default=128, metadata={"help": "Longer training examples are dropped, others cut."})
-    early_steps: list[int] = field(
-        default_factory=list, metadata={"help": "First steps to look at; the paper's by default."}
-    )
-    every: int = field(default=0, metadata={"help": "Steps between later looks; 0 for the paper's."})
-    uniform_steps: int = field(default=0, metadata={"help": "Length of the uniform training; 0 for --max_steps."})
-    second_seed_steps: int = field(default=0, metadata={"help": "Length of the second seed's; 0 for --max_steps."})
-    proxy_steps: int = field(default=0, metadata={"help": "Length of the proxy's; 0 for --max_steps."})
-    paper: str | None = field(default=None, metadata={"help": "Row of table 2 to print below, e.g. Multi30k."})
-    valid_tokens: int = field(default=2000, metadata={"help": "Tokens of a validation batch, per side."})
+    task: str = option("translation", "Or classification.")
+    set: list[str] = option([], "Fields of the LSTM model's configuration, as NAME=VALUE.")
+    vocab_size: int = option(8000, "SentencePiece pieces, both languages (translation).")
+    min_count: int = option(3, "Rarer words become <unk> (classification).")
+    max_length: int = option(128, "Longer training examples are dropped, others cut.")
+    early_steps: list[int] = option([], "First steps to look at; the paper's by default.")
+    every: int = option(0, "Steps between later looks; 0 for the paper's.")
+    uniform_steps: int = option(0, "Length of the uniform training; 0 for --max_steps.")
+    second_seed_steps: int = option(0, "Length of the second seed's; 0 for --max_steps.")
+    proxy_steps: int = option(0, "Length of the proxy's; 0 for --max_steps.")
+    paper: str | None = option(None, "Row of table 2 to print below, e.g. Multi30k.")
+    valid_tokens: int = option(2000, "Tokens of a validation batch, per side.")
 
 
 def make_parser() -> Any:

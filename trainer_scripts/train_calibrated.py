@@ -20,11 +20,11 @@ Starts from any plain or calibrated Marian, BART, mBART or M2M100/NLLB checkpoin
 is that of the translator; `perturbed_loss` should be above it, and `mask_mean` nearer to 1 with a larger --alpha.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from hf_nmt_interp.training.arguments import ExportArguments
+from hf_nmt_interp.training.arguments import ExportArguments, option
 from hf_nmt_interp.training.launch import run_script, run_training, training_parser
 
 
@@ -32,19 +32,13 @@ from hf_nmt_interp.training.launch import run_script, run_training, training_par
 class ModelArguments(ExportArguments):
     """The translator to calibrate."""
 
-    model: str | None = field(default="demo:en-de", metadata={"help": "Checkpoint (folder, Hub id or demo:en-de)."})
-    from_scratch: bool = field(
-        default=False, metadata={"help": "Take sizes and vocabulary of --model, and draw new weights."}
+    model: str | None = option("demo:en-de", "Checkpoint (folder, Hub id or demo:en-de).")
+    from_scratch: bool = option(False, "Take sizes and vocabulary of --model, and draw new weights.")
+    fusion: str | None = option(None, "fixed, fixed_unnormalised, anneal or gate; that of --model, or gate.")
+    fusion_lambda: float | None = option(
+        None, "Share of the calibrated weights in the fixed fusions; 0.1 in the paper."
     )
-    fusion: str | None = field(
-        default=None, metadata={"help": "fixed, fixed_unnormalised, anneal or gate; that of --model, or gate."}
-    )
-    fusion_lambda: float | None = field(
-        default=None, metadata={"help": "Weight of the calibrated weights in the fixed fusions; 0.1 in the paper."}
-    )
-    anneal_steps: float | None = field(
-        default=None, metadata={"help": "Time constant of anneal, in steps; 1e5 in the paper, of 1.5e5 steps."}
-    )
+    anneal_steps: float | None = option(None, "Time constant of anneal, in steps; 1e5 in the paper, of 1.5e5 steps.")
 
     @property
     def base(self) -> str | None:

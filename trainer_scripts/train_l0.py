@@ -26,11 +26,11 @@ translator's 32 encoder heads are left with penalties of 0.002, 0.005 and 0.02. 
 as long as that takes, so that the weights adapt to the heads that are left.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from hf_nmt_interp.training.arguments import StartArguments
+from hf_nmt_interp.training.arguments import StartArguments, option
 from hf_nmt_interp.training.launch import run_script, run_training, training_parser
 
 
@@ -38,11 +38,9 @@ from hf_nmt_interp.training.launch import run_script, run_training, training_par
 class ModelArguments(StartArguments):
     """The translator to prune."""
 
-    model: str | None = field(default="demo:en-de", metadata={"help": "Checkpoint (folder, Hub id or demo:en-de)."})
-    gate_init: float = field(
-        default=2.0, metadata={"help": "First log_alpha of new gates, open above 0; gates nearer to 0 act sooner."}
-    )
-    test_before: bool = field(default=True, metadata={"help": "Also score the test before the training."})
+    model: str | None = option("demo:en-de", "Checkpoint (folder, Hub id or demo:en-de).")
+    gate_init: float = option(2.0, "First log_alpha of new gates, open above 0; gates nearer to 0 act sooner.")
+    test_before: bool = option(True, "Also score the test before the training.")
 
 
 def make_parser() -> Any:

@@ -19,10 +19,10 @@ The log tells how many candidates are unique, their risk, how P~ is spread, and 
 At the end there are the model, and `results.json` with the scores before and after.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from hf_nmt_interp.training.arguments import ExportArguments
+from hf_nmt_interp.training.arguments import ExportArguments, option
 from hf_nmt_interp.training.launch import run_script, run_training, training_parser
 
 
@@ -30,8 +30,8 @@ from hf_nmt_interp.training.launch import run_script, run_training, training_par
 class ModelArguments(ExportArguments):
     """The translator to start from."""
 
-    model: str | None = field(default="demo:en-de", metadata={"help": "Checkpoint (folder, Hub id or demo:en-de)."})
-    test_before: bool = field(default=True, metadata={"help": "Also score the test before the training."})
+    model: str | None = option("demo:en-de", "Checkpoint (folder, Hub id or demo:en-de).")
+    test_before: bool = option(True, "Also score the test before the training.")
 
 
 def make_parser() -> Any:

@@ -15,10 +15,10 @@ Data are given as for `train_translation.py`, and the same command run again goe
 --output_dir. What --set can set is described at `LuongSeq2SeqConfig` and `ConvSeq2SeqConfig`.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from hf_nmt_interp.training.arguments import ExportArguments
+from hf_nmt_interp.training.arguments import ExportArguments, option
 from hf_nmt_interp.training.launch import run_script, run_training, training_parser
 
 
@@ -26,11 +26,9 @@ from hf_nmt_interp.training.launch import run_script, run_training, training_par
 class ModelArguments(ExportArguments):
     """The translator: from a checkpoint, or new."""
 
-    architecture: str = field(default="lstm", metadata={"help": "Of a new model: lstm or conv."})
-    set: list[str] = field(
-        default_factory=list, metadata={"help": "Fields of a new model's configuration, as NAME=VALUE."}
-    )
-    vocab_size: int = field(default=8000, metadata={"help": "SentencePiece pieces of a new model, both languages."})
+    architecture: str = option("lstm", "Of a new model: lstm or conv.")
+    set: list[str] = option([], "Fields of a new model's configuration, as NAME=VALUE.")
+    vocab_size: int = option(8000, "SentencePiece pieces of a new model, both languages.")
 
 
 def make_parser() -> Any:

@@ -17,10 +17,10 @@ splits are then named by --train, --valid and --test. The same command run again
 checkpoint in --output_dir, and gives what it would have given had it never been stopped.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from hf_nmt_interp.training.arguments import ExportArguments
+from hf_nmt_interp.training.arguments import ExportArguments, option
 from hf_nmt_interp.training.launch import run_script, run_training, training_parser
 
 
@@ -28,19 +28,13 @@ from hf_nmt_interp.training.launch import run_script, run_training, training_par
 class ModelArguments(ExportArguments):
     """The translator: from a checkpoint, or new with these sizes."""
 
-    vocab_size: int = field(default=8000, metadata={"help": "SentencePiece pieces of a new model, both languages."})
-    tokenizer: str | None = field(
-        default=None,
-        metadata={"help": "Checkpoint whose tokenizer a new model gets, to be compared on the same tokens."},
-    )
-    d_model: int = field(default=256, metadata={"help": "Width."})
-    layers: int = field(default=4, metadata={"help": "Layers of the encoder, and of the decoder."})
-    heads: str = field(
-        default="8",
-        metadata={"help": "Attention heads; or a folder, of a pruned model, whose architecture the new model gets."},
-    )
-    ffn_dim: int = field(default=512, metadata={"help": "Width of the feed-forward layers."})
-    dropout: float = field(default=0.1, metadata={"help": "Dropout on the residual branches."})
+    vocab_size: int = option(8000, "SentencePiece pieces of a new model, both languages.")
+    tokenizer: str | None = option(None, "Checkpoint whose tokenizer a new model gets, to compare on the same tokens.")
+    d_model: int = option(256, "Width.")
+    layers: int = option(4, "Layers of the encoder, and of the decoder.")
+    heads: str = option("8", "Attention heads; or a folder, of a pruned model, whose architecture the new model gets.")
+    ffn_dim: int = option(512, "Width of the feed-forward layers.")
+    dropout: float = option(0.1, "Dropout on the residual branches.")
 
 
 def make_parser() -> Any:

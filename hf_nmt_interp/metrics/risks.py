@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.metrics.sentence_bleu.score import SentenceBLEU
 
 primary, greater_is_better = "risk", False
@@ -43,8 +43,7 @@ def make_risk(name: str) -> Risk:
     >>> [round(risk, 3) for risk in make_risk("bleu")(["the cat sat here", "a cat sat here"], "the cat sat here")]
     [-1.0, -0.595]
     """
-    if name not in RISKS:
-        raise InputError("risk", name, f"is not one of {', '.join(RISKS)}", "give the trainer any other as a function")
+    check_choice("risk", name, RISKS, "give the trainer any other as a function")
     return RISKS[name]()
 
 

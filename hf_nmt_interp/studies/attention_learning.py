@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hf_nmt_interp.analysis.distributions import kendall_tau
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.metrics import best_first
 from hf_nmt_interp.metrics.agreement import score
 from hf_nmt_interp.metrics.agreement.score import agreement, contextualized_agreement, random_agreement
@@ -87,8 +87,7 @@ def mean_agreement(u: Tensor, v: Tensor, kept: Tensor, measure: str = "agreement
         kept: [N, L], which positions a word has.
         measure: "agreement" or "kendall_tau".
     """
-    if measure not in MEASURES:
-        raise InputError("measure", measure, f"is not one of {', '.join(MEASURES)}")
+    check_choice("measure", measure, MEASURES)
     if u.shape != v.shape:
         raise InputError(
             "u, v",

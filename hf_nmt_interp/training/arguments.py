@@ -15,14 +15,19 @@ from hf_nmt_interp.text.tokens import Punctuation, separate_punctuation
 GIVE_FILES = "does not name the data", "give two text files or one JSONL file"
 
 
+def option(default: Any, text: str) -> Any:
+    """A field of a dataclass of arguments, with its help; a list is copied for each object."""
+    if isinstance(default, list):
+        return field(default_factory=lambda: list(default), metadata={"help": text})
+    return field(default=default, metadata={"help": text})
+
+
 @dataclass
 class StartArguments:
     """The model to train."""
 
-    model: str | None = field(default=None, metadata={"help": "Checkpoint to start from (folder, Hub id or demo)."})
-    max_length: int = field(
-        default=128, metadata={"help": "Most tokens of a side; longer training pairs are dropped, test pairs cut."}
-    )
+    model: str | None = option(None, "Checkpoint to start from (folder, Hub id or demo).")
+    max_length: int = option(128, "Most tokens of a side; longer training pairs are dropped, test pairs cut.")
 
     @property
     def base(self) -> str | None:
@@ -34,52 +39,35 @@ class StartArguments:
 class ExportArguments(StartArguments):
     """The same, and where the trained model goes."""
 
-    export: str | None = field(default=None, metadata={"help": "Folder for the final model in float16."})
+    export: str | None = option(None, "Folder for the final model in float16.")
 
 
 @dataclass
 class DataArguments:
     """Parallel text."""
 
-    source_lang: str = field(default="en", metadata={"help": "Source language; its field in JSONL and in a set."})
-    target_lang: str = field(default="de", metadata={"help": "Target language; its field in JSONL and in a set."})
-    source_code: str | None = field(
-        default=None, metadata={"help": "Code of the source language in a many-language checkpoint, e.g. eng_Latn."}
-    )
-    target_code: str | None = field(default=None, metadata={"help": "The same for the target, e.g. deu_Latn."})
-    train: list[str] = field(default_factory=list, metadata={"help": "Two text files, one JSONL file, or a split."})
-    valid: list[str] = field(default_factory=list, metadata={"help": "As train."})
-    test: list[str] = field(default_factory=list, metadata={"help": "As train; scored once at the end."})
-    dataset: str | None = field(
-        default=None, metadata={"help": "`datasets` set (Hub id or folder) to take splits of."}
-    )
-    dataset_config: str | None = field(default=None, metadata={"help": "Its configuration."})
-    streaming: bool = field(default=False, metadata={"help": "Stream the training data; needs --max_steps."})
-    max_valid: int = field(default=500, metadata={"help": "Validation pairs that are translated at an evaluation."})
-    vocabulary_pairs: int = field(default=1_000_000, metadata={"help": "Training pairs the vocabulary is made of."})
-    punctuation: Punctuation = field(
-        default="attached", metadata={"help": "Or separate: marks become words, for models of tokenised text."}
-    )
-    test_beams: int = field(default=4, metadata={"help": "Beam size of the final test."})
-    source_word_dropout: float = field(default=0.0, metadata={"help": "Share of source tokens replaced in training."})
-    target_word_dropout: float = field(
-        default=0.0, metadata={"help": "Share of tokens replaced in what the decoder reads; labels stay."}
-    )
-    word_dropout_item: str = field(default="random", metadata={"help": "What replaces them: random (items) or unk."})
-    contribution_steps: list[int] = field(
-        default_factory=list, metadata={"help": "Steps at which contributions are measured on --valid."}
-    )
-    license: str | None = field(default=None, metadata={"help": "For the card: as the Hub spells it, e.g. cc-by-2.0."})
-    base_model: str | None = field(
-        default=None, metadata={"help": "For the card: Hub name of --model (default: its name, or as its card says)."}
-    )
-    data_names: list[str] = field(
-        default_factory=list, metadata={"help": "For the card: names of the data on the Hub (default: --dataset)."}
-    )
-    card_sentences: int = field(
-        default=20,
-        metadata={"help": "For the card: test (or validation) pairs of the contribution curve; 0 for none."},
-    )
+    source_lang: str = option("en", "Source language; its field in JSONL and in a set.")
+    target_lang: str = option("de", "Target language; its field in JSONL and in a set.")
+    source_code: str | None = option(None, "Code of the source language in a many-language checkpoint, e.g. eng_Latn.")
+    target_code: str | None = option(None, "The same for the target, e.g. deu_Latn.")
+    train: list[str] = option([], "Two text files, one JSONL file, or a split.")
+    valid: list[str] = option([], "As train.")
+    test: list[str] = option([], "As train; scored once at the end.")
+    dataset: str | None = option(None, "`datasets` set (Hub id or folder) to take splits of.")
+    dataset_config: str | None = option(None, "Its configuration.")
+    streaming: bool = option(False, "Stream the training data; needs --max_steps.")
+    max_valid: int = option(500, "Validation pairs that are translated at an evaluation.")
+    vocabulary_pairs: int = option(1_000_000, "Training pairs the vocabulary is made of.")
+    punctuation: Punctuation = option("attached", "Or separate: marks become words, for models of tokenised text.")
+    test_beams: int = option(4, "Beam size of the final test.")
+    source_word_dropout: float = option(0.0, "Share of source tokens replaced in training.")
+    target_word_dropout: float = option(0.0, "Share of tokens replaced in what the decoder reads; labels stay.")
+    word_dropout_item: str = option("random", "What replaces them: random (items) or unk.")
+    contribution_steps: list[int] = option([], "Steps at which contributions are measured on --valid.")
+    license: str | None = option(None, "For the card: as the Hub spells it, e.g. cc-by-2.0.")
+    base_model: str | None = option(None, "For the card: Hub name of --model (default: its name, or its card's).")
+    data_names: list[str] = option([], "For the card: names of the data on the Hub (default: --dataset).")
+    card_sentences: int = option(20, "For the card: test (or validation) pairs of the contribution curve; 0 for none.")
 
     @property
     def codes(self) -> tuple[str, str]:

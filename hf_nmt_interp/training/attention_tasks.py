@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.models.lstm import (
     LSTMAttentionConfig,
     LSTMAttentionForSequenceClassification,
@@ -135,8 +135,7 @@ TASKS: dict[str, Any] = {"translation": Translation, "classification": Classific
 
 def make_task(study: Any, data: DataArguments, config: Any) -> Task:
     """The task that is asked for, with its data read."""
-    if study.task not in TASKS:
-        raise InputError("--task", study.task, f"is not one of {', '.join(TASKS)}")
+    check_choice("--task", study.task, TASKS)
     return TASKS[study.task](study, data, config)
 
 

@@ -1,6 +1,6 @@
 """Joint training of a translator and of the masks that calibrate its cross-attention (lu2021, section 3.3)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.calibrated import CalibratedAttentionMixin
 from hf_nmt_interp.models.demo import find_model
 from hf_nmt_interp.models.loading import load_config, load_model
+from hf_nmt_interp.training.arguments import option
 from hf_nmt_interp.training.losses import (
     label_smoothed_cross_entropy,
     linear_cross_entropy,
@@ -54,9 +55,7 @@ def load_calibrated(name: str, from_scratch: bool = False, **settings: Any) -> A
 class CalibrationConfig(TranslationConfig):
     """`TranslationConfig` with the weight of the masks' distance from 1."""
 
-    alpha: float = field(
-        default=0.1, metadata={"help": "Weight of ||1 - m||_2 in the mask network's loss; larger perturbs less."}
-    )
+    alpha: float = option(0.1, "Weight of ||1 - m||_2 in the mask network's loss; larger perturbs less.")
 
     def __post_init__(self):
         super().__post_init__()

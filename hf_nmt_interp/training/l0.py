@@ -2,18 +2,19 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback, set_seed
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.models.gated import GatedHeadsMixin
 from hf_nmt_interp.models.gated.configuration_gated import KINDS, kinds_of
 from hf_nmt_interp.models.loading import load_config, load_model
 from hf_nmt_interp.text.files import write_whole
+from hf_nmt_interp.training.arguments import option
 from hf_nmt_interp.training.losses import l0_loss, ramp
 from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
 
@@ -53,21 +54,11 @@ def gate_parameters(model: Any) -> list[Any]:
 class L0Config(TranslationConfig):
     """`TranslationConfig` with the weight of L_C and what is trained."""
 
-    penalty: float = field(
-        default=0.005,
-        metadata={"help": "Weight lambda of L_C, the expected number of open heads; larger closes more."},
-    )
-    penalty_warmup_steps: int = field(default=50, metadata={"help": "Steps over which lambda grows from 0."})
-    gate_learning_rate: float = field(
-        default=0.05,
-        metadata={"help": "Of the gates, where the others have `learning_rate`; same schedule."},
-    )
-    gated_attentions: list[str] = field(
-        default_factory=lambda: ["all"], metadata={"help": "Kinds with gates: encoder, decoder, cross, or all."}
-    )
-    freeze: str | None = field(
-        default=None, metadata={"help": "`decoder`: train encoder and gates only, for gates on the encoder."}
-    )
+    penalty: float = option(0.005, "Weight lambda of L_C, the expected number of open heads; larger closes more.")
+    penalty_warmup_steps: int = option(50, "Steps over which lambda grows from 0.")
+    gate_learning_rate: float = option(0.05, "Of the gates, where the others have `learning_rate`; same schedule.")
+    gated_attentions: list[str] = option(["all"], "Kinds with gates: encoder, decoder, cross, or all.")
+    freeze: str | None = option(None, "`decoder`: train encoder and gates only, for gates on the encoder.")
 
     def __post_init__(self):
         super().__post_init__()
@@ -174,8 +165,7 @@ def freeze(model: Any, what: str) -> None:
         model: a gated model, changed in place.
         what: "decoder": all that the decoder computes with, also the output projection and embeddings it shares.
     """
-    if what not in FREEZE:
-        raise InputError("freeze", what, f"is not one of {', '.join(FREEZE)}")
+    check_choice("freeze", what, FREEZE)
     gates = set(map(id, gate_parameters(model)))
     for parameter in chain(model.get_decoder().parameters(), model.get_output_embeddings().parameters()):
         parameter.requires_grad_(id(parameter) in gates)

@@ -4,7 +4,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,9 +15,10 @@ from hf_nmt_interp.analysis.distributions import entropy
 from hf_nmt_interp.attribution.base import evaluating, label_log_probs
 from hf_nmt_interp.decoding.force import decoder_inputs
 from hf_nmt_interp.decoding.sampling import Sample
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.metrics.risks import Risk, make_risk
 from hf_nmt_interp.models.families import positions
+from hf_nmt_interp.training.arguments import option
 from hf_nmt_interp.training.candidates import SEARCHES, Candidate, CandidateScorer, Sources, ids_of, pad_targets, until
 from hf_nmt_interp.training.expected_risk import candidate_set, risk_weights
 from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
@@ -32,30 +33,20 @@ _LENGTHS = 0.5, 1.5  # length ratios outside which a user is warned
 class MRTConfig(TranslationConfig):
     """`TranslationConfig` with the candidates, the risk and the sharpness of P~."""
 
-    learning_rate: float = field(default=1e-5, metadata={"help": "Of a converged translator's fine-tuning."})
-    logging_steps: float = field(
-        default=10, metadata={"help": "Steps between logs; only a log shows the candidates' figures and warns."}
+    learning_rate: float = option(1e-5, "Of a converged translator's fine-tuning.")
+    logging_steps: float = option(10, "Steps between logs; only a log shows the candidates' figures and warns.")
+    candidates: int = option(50, "Candidates drawn for each source; duplicates count once.")
+    search: str = option(
+        "sample", "How they are drawn: sample (from the whole distribution), top_p (samples) or beam."
     )
-    candidates: int = field(default=50, metadata={"help": "Candidates drawn for each source; duplicates count once."})
-    search: str = field(
-        default="sample",
-        metadata={"help": "How they are drawn: sample (from the model, untruncated), top_p (samples) or beam."},
-    )
-    top_p: float = field(default=0.95, metadata={"help": "Mass that top_p samples are drawn from."})
-    add_reference: bool = field(default=True, metadata={"help": "Make the reference a candidate."})
-    alpha: float = field(default=0.005, metadata={"help": "Sharpness of P~, which is proportional to P^alpha."})
-    length_normalisation: bool = field(default=False, metadata={"help": "Take P^(alpha / length) instead."})
-    risk: str = field(default="bleu", metadata={"help": "Or subword_bleu, chrf, ter; others by the trainer's `risk`."})
-    cross_entropy: float = field(
-        default=0.0,
-        metadata={"help": "Weight of the reference's cross entropy per token; it alone has target word dropout."},
-    )
-    max_length_ratio: float = field(
-        default=2.0, metadata={"help": "Candidates end at this many times the longest reference of a batch, plus 10."}
-    )
-    candidate_tokens: int = field(
-        default=2048, metadata={"help": "Memory budget: most padded candidate tokens that are scored at a time."}
-    )
+    top_p: float = option(0.95, "Mass that top_p samples are drawn from.")
+    add_reference: bool = option(True, "Make the reference a candidate.")
+    alpha: float = option(0.005, "Sharpness of P~, which is proportional to P^alpha.")
+    length_normalisation: bool = option(False, "Take P^(alpha / length) instead.")
+    risk: str = option("bleu", "Or subword_bleu, chrf, ter; others by the trainer's `risk`.")
+    cross_entropy: float = option(0.0, "Weight of the reference's cross entropy per token, with target word dropout.")
+    max_length_ratio: float = option(2.0, "Candidates end at this many times a batch's longest reference, plus 10.")
+    candidate_tokens: int = option(2048, "Memory budget: most padded candidate tokens that are scored at a time.")
 
     def __post_init__(self):
         super().__post_init__()
@@ -65,8 +56,7 @@ class MRTConfig(TranslationConfig):
         for name in ("alpha", "max_length_ratio"):
             if getattr(self, name) <= 0:
                 raise InputError(name, getattr(self, name), "must be positive")
-        if self.search not in SEARCHES:
-            raise InputError("search", self.search, f"is not one of {', '.join(SEARCHES)}")
+        check_choice("search", self.search, SEARCHES)
         if not 0 < self.top_p <= 1:
             raise InputError("top_p", self.top_p, "must be above 0 and at most 1")
         if self.cross_entropy < 0:

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.training.arguments import DataArguments, open_split
 
 
@@ -150,8 +150,7 @@ def new_seq2seq(arguments: Any, tokenizer: Any) -> Any:
     from hf_nmt_interp.models.lstm import LuongSeq2SeqConfig
 
     kinds: dict[str, Any] = {"lstm": LuongSeq2SeqConfig, "conv": ConvSeq2SeqConfig}
-    if arguments.architecture not in kinds:
-        raise InputError("--architecture", arguments.architecture, f"is not one of {', '.join(kinds)}")
+    check_choice("--architecture", arguments.architecture, kinds)
     kind = kinds[arguments.architecture]
     settings = special_ids(tokenizer) | read_settings(arguments.set, kind)
     return make_model(lambda: kind(vocab_size=len(tokenizer), **settings), tokenizer, arguments.max_length, "--set")

@@ -3,7 +3,7 @@
 import logging
 import shutil
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, rotat
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.hub import Pushed, make_repo, push_folder
+from hf_nmt_interp.training.arguments import option
 from hf_nmt_interp.training.batching import TokenBatches
 from hf_nmt_interp.training.cards import hub_name, write_card
 from hf_nmt_interp.training.checkpoints import ARGUMENTS, STATE, UNFINISHED, average_checkpoints, list_checkpoints
@@ -41,24 +42,12 @@ def noam_rate(step: int, scale: float, warmup: int, d_model: int) -> float:
 class TranslationConfig(Seq2SeqTrainingArguments):
     """`Seq2SeqTrainingArguments` with token budgets, the Noam schedule and checkpoint averaging."""
 
-    tokens_per_batch: int = field(
-        default=4096, metadata={"help": "Most padded tokens of a batch on each side; replaces the train batch size."}
-    )
-    noam_scale: float = field(
-        default=0.0, metadata={"help": "Scale of the Noam schedule with `warmup_steps`; 0 keeps `lr_scheduler_type`."}
-    )
-    average_last: int = field(
-        default=0, metadata={"help": "Average this many last checkpoints after training; 0 keeps the last weights."}
-    )
-    use_cache: bool = field(
-        default=True, metadata={"help": "What the saved model says of its cache; training itself never uses it."}
-    )
-    fused_loss: bool = field(
-        default=True, metadata={"help": "Cross entropy without whole logits, where model and launcher allow it."}
-    )
-    predict_with_generate: bool = field(
-        default=True, metadata={"help": "Translate in evaluation, so that it gives BLEU and chrF."}
-    )
+    tokens_per_batch: int = option(4096, "Most padded tokens of a batch on each side; replaces the train batch size.")
+    noam_scale: float = option(0.0, "Scale of the Noam schedule with `warmup_steps`; 0 keeps `lr_scheduler_type`.")
+    average_last: int = option(0, "Average this many last checkpoints after training; 0 keeps the last weights.")
+    use_cache: bool = option(True, "What the saved model says of its cache; training itself never uses it.")
+    fused_loss: bool = option(True, "Cross entropy without whole logits, where model and launcher allow it.")
+    predict_with_generate: bool = option(True, "Translate in evaluation, so that it gives BLEU and chrF.")
 
     def __post_init__(self):
         self.use_cpu = self.use_cpu or without_gpu_but_distributed()

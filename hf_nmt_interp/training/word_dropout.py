@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hf_nmt_interp.decoding.force import decoder_inputs
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 
 REPLACEMENTS = ("random", "unk")
 
@@ -44,8 +44,7 @@ class WordDropout:
         for name, rate in (("source", source), ("target", target)):
             if not 0 <= rate < 1:
                 raise InputError(name, rate, "must be at least 0 and below 1")
-        if replacement not in REPLACEMENTS:
-            raise InputError("replacement", replacement, f"is not one of {', '.join(REPLACEMENTS)}")
+        check_choice("replacement", replacement, REPLACEMENTS)
         if replacement == "unk" and tokenizer.unk_token_id is None:
             raise InputError(
                 "replacement", replacement, f"is a token that {type(tokenizer).__name__} lacks", "use random"

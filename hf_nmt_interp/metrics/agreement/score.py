@@ -7,7 +7,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 
 primary, greater_is_better = "agreement", True
 TOP = 0.05
@@ -33,8 +33,7 @@ def agreement(u: Tensor, v: Tensor, kept: Tensor | None = None, *, top: float = 
     >>> agreement(u, v).item(), agreement(u, v, top=0.5).item()
     (0.0, 1.0)
     """
-    if ties not in TIES:
-        raise InputError("ties", ties, f"is not one of {', '.join(TIES)}")
+    check_choice("ties", ties, TIES)
     kept = _check(kept, u=u, v=v)
     hidden = u.masked_fill(~kept, -torch.inf)
     highest = (hidden == hidden.amax(-1, keepdim=True)) & kept

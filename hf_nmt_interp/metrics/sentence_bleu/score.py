@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import check_choice
 
 _ORDER = 4
 
@@ -28,8 +28,7 @@ class SentenceBLEU:
             ("tokenize", tokenize, BLEU.TOKENIZERS),
             ("smoothing", smoothing, list(BLEU.SMOOTH_DEFAULTS)),
         ):
-            if value not in known:
-                raise InputError(name, value, f"is not one of {', '.join(known)}")
+            check_choice(name, value, known)
         self._bleu = BLEU(tokenize=tokenize, smooth_method=smoothing, effective_order=True)
 
     def __call__(self, candidates: Sequence[str], reference: str) -> list[float]:
