@@ -1,5 +1,6 @@
 """Errors whose cause is the caller's input."""
 
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -36,3 +37,14 @@ class InputError(ValueError):
         """The line without the argument."""
         shown = "" if self.value is None else f"{self.value!r} "
         return f"{shown}{self.problem}" + (f"; {self.remedy}" if self.remedy else "")
+
+
+def check_choice(argument: str, value: Any, known: Iterable[str], remedy: str = "") -> None:
+    """Refuse a value that is not one of the known ones.
+
+    >>> check_choice("ties", "last", ["first", "mean"])
+    Traceback (most recent call last):
+    hf_nmt_interp.errors.InputError: ties: 'last' is not one of first, mean
+    """
+    if value not in (known := list(known)):
+        raise InputError(argument, value, f"is not one of {', '.join(known)}", remedy)

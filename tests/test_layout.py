@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,34 @@ def test_every_module_has_its_test_file_or_one_that_names_it(room):
     modules = [file for file in (PACKAGE / room).glob("*.py") if file.stem != "__init__"]
     alone = [file.name for file in modules if not (tests / room / f"test_{file.stem}.py").exists()]
     assert not [name for name in alone if not any(f"{room}/{name}" in text for text in texts)]
+
+
+def module_graph() -> dict[str, set[str]]:
+    """Modules of the package and those that each imports, at its top or inside functions; but for what is excused."""
+    files = {}
+    for file in PACKAGE.rglob("*.py"):
+        files[".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")] = file
+
+    def home(name: str) -> str:
+        top = name.removeprefix(f"{PACKAGE.name}.")
+        name = f"{PACKAGE.name}.{hni._HOME[top]}" if top in hni._HOME else name
+        while name and name not in files:
+            name = name.rpartition(".")[0]  # a name inside a module
+        return name
+
+    graph = {module: {home(name) for name in imports_of(file)} - {"", module} for module, file in files.items()}
+    for place, target in ALLOWED:
+        graph[home(f"{PACKAGE.name}.{place.removesuffix('.py').replace('/', '.')}")].remove(target)
+    return graph
+
+
+def test_no_import_cycles():
+    graph = module_graph()
+    assert "hf_nmt_interp.attribution.registry" in graph["hf_nmt_interp.attribution.api"]
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
 
 
 def test_the_package_has_these_rooms_and_no_others():

@@ -22,13 +22,12 @@ checkpoints and `snapshots/`; `row.csv`, the table's row; `curves.csv` with all 
 """
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hf_nmt_interp.training.arguments import DataArguments
-from hf_nmt_interp.training.job import find_checkpoint
-from hf_nmt_interp.training.launch import read_arguments, run_script
+from hf_nmt_interp.training.arguments import option
+from hf_nmt_interp.training.launch import read_arguments, run_script, training_parser
 
 DEFAULTS = {"learning_rate": 1e-3, "lr_scheduler_type": "constant", "tokens_per_batch": 256, "max_steps": 4000}
 DEFAULTS |= {"optim": "adamw_torch_fused", "save_steps": 500, "save_total_limit": 1, "logging_steps": 500}
@@ -39,52 +38,26 @@ DEFAULTS |= {"disable_tqdm": True, "report_to": "none", "max_valid": 1_000_000}
 class StudyArguments:
     """What is trained and when it is looked at."""
 
-    task: str = field(default="translation", metadata={"help": "Or classification."})
-    set: list[str] = field(
-        default_factory=list, metadata={"help": "Fields of the LSTM model's configuration, as NAME=VALUE."}
-    )
-    vocab_size: int = field(default=8000, metadata={"help": "SentencePiece pieces, both languages (translation)."})
-    min_count: int = field(default=3, metadata={"help": "Rarer words become <unk> (classification)."})
-    max_length: int = field(default=128, metadata={"help": "Longer training examples are dropped, others cut."})
-    early_steps: list[int] = field(
-        default_factory=list, metadata={"help": "First steps to look at; the paper's by default."}
-    )
-    every: int = field(default=0, metadata={"help": "Steps between later looks; 0 for the paper's."})
-    uniform_steps: int = field(default=0, metadata={"help": "Length of the uniform training; 0 for --max_steps."})
-    second_seed_steps: int = field(default=0, metadata={"help": "Length of the second seed's; 0 for --max_steps."})
-    proxy_steps: int = field(default=0, metadata={"help": "Length of the proxy's; 0 for --max_steps."})
-    paper: str | None = field(default=None, metadata={"help": "Row of table 2 to print below, e.g. Multi30k."})
-    valid_tokens: int = field(default=2000, metadata={"help": "Tokens of a validation batch, per side."})
+    task: str = option("translation", "Or classification.")
+    set: list[str] = option([], "Fields of the LSTM model's configuration, as NAME=VALUE.")
+    vocab_size: int = option(8000, "SentencePiece pieces, both languages (translation).")
+    min_count: int = option(3, "Rarer words become <unk> (classification).")
+    max_length: int = option(128, "Longer training examples are dropped, others cut.")
+    early_steps: list[int] = option([], "First steps to look at; the paper's by default.")
+    every: int = option(0, "Steps between later looks; 0 for the paper's.")
+    uniform_steps: int = option(0, "Length of the uniform training; 0 for --max_steps.")
+    second_seed_steps: int = option(0, "Length of the second seed's; 0 for --max_steps.")
+    proxy_steps: int = option(0, "Length of the proxy's; 0 for --max_steps.")
+    paper: str | None = option(None, "Row of table 2 to print below, e.g. Multi30k.")
+    valid_tokens: int = option(2000, "Tokens of a validation batch, per side.")
 
 
 def make_parser() -> Any:
-    from transformers import HfArgumentParser
-
     from hf_nmt_interp.training.translation import TranslationConfig
 
-    kinds: Any = (StudyArguments, DataArguments, TranslationConfig)
-    parser = HfArgumentParser(kinds, allow_abbrev=False)
+    parser = training_parser(StudyArguments, TranslationConfig)
     parser.set_defaults(**DEFAULTS)
     return parser
-
-
-def train(name: str, model: Any, study: StudyArguments, task: Any, config: Any) -> None:
-    """Train one model, going on from its last checkpoint, with snapshots on the way."""
-    from hf_nmt_interp.training.snapshot_callback import RUNS, SnapshotCallback, evaluation_steps
-    from hf_nmt_interp.training.translation import TranslationTrainer
-
-    steps = evaluation_steps(config.max_steps, study.early_steps or task.EARLY, study.every or task.EVERY)
-    trainer = TranslationTrainer(
-        model=model,
-        args=config,
-        train_dataset=task.train,
-        data_collator=task.collate,
-        callbacks=[SnapshotCallback(task.valid_batches, steps, RUNS[name].scores, RUNS[name].last_scores)],
-    )
-    trainer.train(resume_from_checkpoint=find_checkpoint(config))
-    trainer.save_model()
-    if tokenizer := getattr(task, "tokenizer", None):
-        tokenizer.save_pretrained(config.output_dir)  # so that every command takes the folder as a translator
 
 
 def main() -> None:
@@ -93,8 +66,9 @@ def main() -> None:
 
     from transformers import set_seed
 
-    from hf_nmt_interp.training.attention_tasks import make_task
-    from hf_nmt_interp.training.snapshot_callback import RUNS, is_complete
+    from hf_nmt_interp.report.attention_learning import write_learning
+    from hf_nmt_interp.studies.attention_learning import RUNS, is_complete
+    from hf_nmt_interp.training.attention_tasks import make_task, train_run
 
     task = make_task(study, data, config)
     folder = Path(config.output_dir)
@@ -105,24 +79,8 @@ def main() -> None:
         own = ["--output_dir", str(folder / name), "--max_steps", str(steps), "--seed", str(config.seed + run.seed)]
         own_config = read_arguments(parser, [*sys.argv[1:], *own])[2]
         set_seed(own_config.seed)
-        train(name, task.make_model(run), study, task, own_config)
-    report(folder, study.paper)
-
-
-def report(folder: Path, paper: str | None) -> None:
-    """The row, the curves and the figure of all snapshots in the folder."""
-    from hf_nmt_interp.report.attention_learning import learning_text, plot_agreement
-    from hf_nmt_interp.studies.attention_learning import MEASURES, learning_curves, table_row
-    from hf_nmt_interp.text.tables import csv_text
-    from hf_nmt_interp.training.snapshot_callback import RUNS, read_snapshots
-
-    runs = {name: read_snapshots(folder / name) for name in RUNS}
-    curves = {measure: learning_curves(runs, measure) for measure in MEASURES}
-    found = {measure: table_row(rows) for measure, rows in curves.items()}
-    rows = [{"measure": name} | row for name, row in found.items()]
-    (folder / "row.csv").write_text(csv_text(rows), encoding="utf-8")
-    plot_agreement(curves["agreement"], folder / "curves.svg")
-    print(learning_text({"A": found["agreement"], "tau": found["kendall_tau"]}, paper))
+        train_run(name, study, task, own_config)
+    print(write_learning(folder, study.paper))
 
 
 if __name__ == "__main__":

@@ -24,10 +24,7 @@ table that is printed: BLEU of --test, means over steps and held-out pairs, minu
 """
 
 import argparse
-import json
 import os
-import sys
-from collections.abc import Iterable
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -35,9 +32,9 @@ from typing import Any
 
 from hf_nmt_interp.cli.verbs.contributions import PREFIXES
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.training.launch import is_lone, read_arguments, run_script
+from hf_nmt_interp.training.launch import is_lone, run_script
 
-Row = dict[str, Any]
+BOX = "box"
 QUIET = ["--report_to", "none", "--per_device_eval_batch_size", "50"]
 # a translator goes on as it is, with small steps
 GO_ON = "--learning_rate 5e-5 --lr_scheduler_type constant --tokens_per_batch 200 --logging_steps 5"
@@ -77,11 +74,11 @@ def make_parser() -> argparse.ArgumentParser:
 
 def study_box(args: argparse.Namespace) -> None:
     """One translator, several kinds of prefixes (section 4)."""
-    report(args, {"box": args.model})
+    report(args, {BOX: args.model})
 
 
 def ways(args: argparse.Namespace) -> dict[str, tuple[str, list]]:
-    """Script and arguments of each way to train a translator on."""
+    """Script and arguments of each way to train a translator further."""
     risk = ["--candidates", args.candidates, "--alpha", args.alpha, "--test_before", "false"]
     own: dict[str, list] = {"mle": [], "dropout": ["--target_word_dropout", args.dropout], "mrt": risk}
     return {
@@ -92,104 +89,62 @@ def ways(args: argparse.Namespace) -> dict[str, tuple[str, list]]:
 
 def study_objectives(args: argparse.Namespace) -> None:
     """Ways to train a translator on (section 5)."""
-    score(args)
+    trainings = trainings_of(args)
+    trainings.score(import_module("train_translation"), args.model, args.test)
     for name, (script, words) in ways(args).items():
-        train(args, name, words, script)
-    report(args, {"box": args.model} | {name: str(args.output_dir / name) for name in ways(args)})
+        trainings.train(import_module(script), name, words)
+    report(args, {BOX: args.model} | {name: str(args.output_dir / name) for name in ways(args)})
 
 
 def study_amount(args: argparse.Namespace) -> None:
     """Amounts of training data (section 6)."""
     from hf_nmt_interp.training.arguments import open_split
 
-    pairs = list(islice(open_split(parse(words_for(args, "amount"))[1], "train"), max(args.sizes)))
+    trainings, script = trainings_of(args), import_module("train_translation")
+    pairs = list(islice(open_split(trainings.parse(script, "amount")[1], "train"), max(args.sizes)))
     if len(pairs) < max(args.sizes):
-        raise InputError(f"--sizes: {max(args.sizes)}, but --train has {len(pairs)} pairs")
-    score(args)
+        raise InputError("--sizes", max(args.sizes), f"is more than the {len(pairs)} pairs of --train")
+    trainings.score(script, args.model, args.test)
     for size in args.sizes:
         paths = [args.output_dir / f"first-{size}.{side}" for side in ("source", "target")]
         for path, lines in zip(paths, zip(*pairs[:size], strict=True), strict=True):
             path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        train(args, str(size), [*AMOUNT.split(), "--tokenizer", args.model, "--train", *paths])
-    report(args, {str(size): str(args.output_dir / str(size)) for size in args.sizes} | {"box": args.model})
+        trainings.train(script, str(size), [*AMOUNT.split(), "--tokenizer", args.model, "--train", *paths])
+    report(args, {str(size): str(args.output_dir / str(size)) for size in args.sizes} | {BOX: args.model})
 
 
 def study_stages(args: argparse.Namespace) -> None:
     """Checkpoints of one training (section 7)."""
     from hf_nmt_interp.training.checkpoints import list_checkpoints
 
-    train(args, "stages", [*STAGES.split(), "--vocab_size", args.vocab_size, "--save_steps", args.every])
+    words = [*STAGES.split(), "--vocab_size", args.vocab_size, "--save_steps", args.every]
+    trainings_of(args).train(import_module("train_translation"), "stages", words)
     report(args, {path.name: str(path) for path in list_checkpoints(args.output_dir / "stages")})
 
 
 STUDIES: dict[str, tuple[Any, list[str], int]] = {  # what it does, kinds of prefixes, steps of a training
-    "box": (study_box, ["reference", "model", "random"], 0),
+    BOX: (study_box, ["reference", "model", "random"], 0),
     "objectives": (study_objectives, ["random", "model"], 125),
     "amount": (study_amount, ["reference"], 400),
     "stages": (study_stages, ["reference", "random"], 800),
 }
 
 
-def words_for(args: argparse.Namespace, name: str, words: Iterable[Any] = ()) -> list[str]:
-    """Command line of a training; later words win."""
-    own = ["--output_dir", args.output_dir / name, "--max_steps", args.steps]
-    return list(map(str, ["--train", *args.train, "--test", *args.test, *QUIET, *words, *args.more, *own]))
+def trainings_of(args: argparse.Namespace) -> Any:
+    """The trainings of a study."""
+    from hf_nmt_interp.training.study_trainings import StudyTrainings
 
-
-def parse(words: list[str], script: str = "train_translation") -> tuple[Any, ...]:
-    """Arguments of a training: of the model, of the data, of the trainer."""
-    return read_arguments(import_module(script).make_parser(), words)
-
-
-def results_of(folder: Path) -> Row:
-    """What a training or `score` wrote when it ended."""
-    path = folder / "results.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-
-
-def train(args: argparse.Namespace, name: str, words: Iterable[Any], script: str = "train_translation") -> None:
-    """A training by its own script, unless it has ended before."""
-    from hf_nmt_interp.training.job import command
-
-    before, sys.argv = sys.argv, [str(Path(__file__).with_name(f"{script}.py")), *words_for(args, name, words)]
-    try:
-        found = results_of(args.output_dir / name)
-        if found.get("train_steps", 0) < args.steps:
-            import_module(script).main()
-        elif options_of(found["command"]) != options_of(command()):
-            raise InputError(
-                f"--output_dir: {args.output_dir / name} was trained by {found['command']!r}; name another"
-            )
-    finally:
-        sys.argv = before
-
-
-def options_of(line: str) -> str:
-    """A command line without the program, wherever that was."""
-    return line.partition(" --")[2]
-
-
-def score(args: argparse.Namespace) -> None:
-    """Test the translator as it comes."""
-    from hf_nmt_interp.training.job import Run
-    from hf_nmt_interp.training.new_models import load_checkpoint
-    from hf_nmt_interp.training.translation import TranslationTrainer
-
-    asked = {"model": args.model, "test": list(map(str, args.test))}
-    if {name: results_of(args.output_dir / "box").get(name) for name in asked} != asked:
-        model_args, data, config = parse(words_for(args, "box", ["--train", *args.test]))
-        model, tokenizer = load_checkpoint(args.model, data)
-        run = Run(TranslationTrainer, model, tokenizer, data, config, model_args.max_length, args.model)
-        (args.output_dir / "box").mkdir(parents=True, exist_ok=True)
-        run.write(asked | run.test())
+    first = ["--train", *args.train, "--test", *args.test, *QUIET]
+    return StudyTrainings(args.output_dir, first, args.more, args.steps)
 
 
 def report(args: argparse.Namespace, names: dict[str, str]) -> None:
     """Study the models, by their labels; write figure, numbers and table, and print the table."""
     from hf_nmt_interp.cli.verbs.contributions import study_models, track_models
-    from hf_nmt_interp.report.contributions import contribution_markdown, plot_contributions, plot_training, table_rows
+    from hf_nmt_interp.report.contributions import plot_training, write_study
     from hf_nmt_interp.studies.contribution_study import contribution_study
     from hf_nmt_interp.training.job import command
+    from hf_nmt_interp.training.study_trainings import results_of
 
     *_, last = names
     study = contribution_study(
@@ -201,19 +156,13 @@ def report(args: argparse.Namespace, names: dict[str, str]) -> None:
         final=last if args.study == "stages" else None,
         track=track_models,
     )
-    path = args.output_dir / f"{args.study}.svg"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    plot_contributions(study, path)
     results = {name: results_of(args.output_dir / name) for name in names}
-    if results.get("box", {}).get("model") != names.get("box"):
-        results["box"] = {}  # of another study, with another model
+    if results.get(BOX, {}).get("model") != names.get(BOX):
+        results[BOX] = {}  # of another study, with another model
     if args.study == "stages":
-        plot_training(study, path.with_name("stages-training.svg"))
+        plot_training(study, args.output_dir / "stages-training.svg")
         results[last] = results_of(args.output_dir / "stages")
-    table = table_rows(study.means(), results)
-    numbers = {"command": command(), "sentences": max(row["sentences"] for row in study.rows), "table": table}
-    path.with_suffix(".json").write_text(json.dumps(numbers, indent=2), encoding="utf-8")
-    print(contribution_markdown(table), end="")
+    print(write_study(study, args.output_dir / f"{args.study}.svg", results, command()), end="")
 
 
 def check(args: argparse.Namespace) -> None:
@@ -221,22 +170,24 @@ def check(args: argparse.Namespace) -> None:
     from hf_nmt_interp.text.corpus import read_pairs
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 or is_lone():
-        raise InputError("launcher: several processes; train by them with train_*.py, and compare by hf-nmt-interp")
-    numbers = {name: getattr(args, name, 1) for name in ("pairs", "steps", "every", "sizes")}
-    for name, number in numbers.items():
+        raise InputError(
+            "launcher", None, "several processes", "train by them with train_*.py, and compare by hf-nmt-interp"
+        )
+    for name in ("pairs", "steps", "every", "sizes"):
+        number = getattr(args, name, 1)
         if min(number if isinstance(number, list) else [number]) < 1:
-            raise InputError(f"--{name}: {number} must be at least 1")
-    if args.study == "box" and args.more:
-        raise InputError(f"{args.more[0]}: no training is made here that it could be for")
-    if args.study != "box":
+            raise InputError(f"--{name}", number, "must be at least 1")
+    if args.study == BOX and args.more:
+        raise InputError(args.more[0], None, "no training is made here that it could be for")
+    if args.study != BOX:
         for script, words in ways(args).values() if args.study == "objectives" else [("train_translation", [])]:
-            parse(words_for(args, args.study, words), script)
+            trainings_of(args).parse(import_module(script), args.study, words)
     files = args.held
     if len(files) % 2:
-        raise InputError(f"--held: {len(files)} files; give two parallel text files, or four")
+        raise InputError("--held", None, f"{len(files)} files", "give two parallel text files, or four")
     args.held = [pair for both in zip(files[::2], files[1::2], strict=True) for pair in read_pairs(*both)]
     if not args.held:
-        raise InputError(f"--held: there is no sentence pair in {' and '.join(files)}")
+        raise InputError("--held", None, f"there is no sentence pair in {' and '.join(files)}")
 
 
 def main() -> None:

@@ -20,67 +20,50 @@ Starts from any plain or calibrated Marian, BART, mBART or M2M100/NLLB checkpoin
 is that of the translator; `perturbed_loss` should be above it, and `mask_mean` nearer to 1 with a larger --alpha.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from hf_nmt_interp.training.arguments import DataArguments, check_data
-from hf_nmt_interp.training.job import Run
-from hf_nmt_interp.training.launch import read_arguments, run_script
+from hf_nmt_interp.training.arguments import ExportArguments, option
+from hf_nmt_interp.training.launch import run_script, run_training, training_parser
 
 
 @dataclass
-class ModelArguments:
+class ModelArguments(ExportArguments):
     """The translator to calibrate."""
 
-    model: str = field(default="demo:en-de", metadata={"help": "Checkpoint (folder, Hub id or demo:en-de)."})
-    from_scratch: bool = field(
-        default=False, metadata={"help": "Take sizes and vocabulary of --model and draw all weights anew."}
+    model: str | None = option("demo:en-de", "Checkpoint (folder, Hub id or demo:en-de).")
+    from_scratch: bool = option(False, "Take sizes and vocabulary of --model, and draw new weights.")
+    fusion: str | None = option(None, "fixed, fixed_unnormalised, anneal or gate; that of --model, or gate.")
+    fusion_lambda: float | None = option(
+        None, "Share of the calibrated weights in the fixed fusions; 0.1 in the paper."
     )
-    fusion: str | None = field(
-        default=None, metadata={"help": "fixed, fixed_unnormalised, anneal or gate; that of --model, or gate."}
-    )
-    fusion_lambda: float | None = field(
-        default=None, metadata={"help": "Weight of the calibrated weights in the fixed fusions; 0.1 in the paper."}
-    )
-    anneal_steps: float | None = field(
-        default=None, metadata={"help": "Time constant of anneal, in steps; 1e5 in the paper, of 1.5e5 steps."}
-    )
-    max_length: int = field(
-        default=128, metadata={"help": "Most tokens of a side; longer training pairs are dropped, test pairs cut."}
-    )
-    export: str | None = field(default=None, metadata={"help": "Folder for the final model in float16."})
+    anneal_steps: float | None = option(None, "Time constant of anneal, in steps; 1e5 in the paper, of 1.5e5 steps.")
+
+    @property
+    def base(self) -> str | None:
+        """Checkpoint whose weights the model has."""
+        return None if self.from_scratch else self.model
 
 
 def make_parser() -> Any:
-    from transformers import HfArgumentParser
-
     from hf_nmt_interp.training.calibration import CalibrationConfig
 
-    kinds: Any = (ModelArguments, DataArguments, CalibrationConfig)
-    return HfArgumentParser(kinds, allow_abbrev=False)
+    return training_parser(ModelArguments, CalibrationConfig)
+
+
+def build(arguments: Any, data: Any, config: Any) -> tuple[Any, Any, Any]:
+    from hf_nmt_interp.training.calibration import CalibrationTrainer, load_calibrated
+    from hf_nmt_interp.training.new_models import load_checkpoint
+
+    given = {name: getattr(arguments, name) for name in ("fusion", "fusion_lambda", "anneal_steps")}
+    settings = {name: value for name, value in given.items() if value is not None}
+    load = partial(load_calibrated, from_scratch=arguments.from_scratch, **settings)
+    return CalibrationTrainer, *load_checkpoint(arguments.model, data, load)
 
 
 def main() -> None:
-    from hf_nmt_interp.training.launch import start_missing_processes
-
-    start_missing_processes()
-    model_args, data, config = read_arguments(make_parser())
-
-    from transformers import set_seed
-
-    from hf_nmt_interp.decoding.languages import set_languages
-    from hf_nmt_interp.models.loading import load_tokenizer
-    from hf_nmt_interp.training.calibration import CalibrationTrainer, load_calibrated
-
-    set_seed(config.seed)
-    check_data(data, config)
-    given = {name: getattr(model_args, name) for name in ("fusion", "fusion_lambda", "anneal_steps")}
-    settings = {name: value for name, value in given.items() if value is not None}
-    model = load_calibrated(model_args.model, model_args.from_scratch, **settings)
-    tokenizer = load_tokenizer(model_args.model)
-    set_languages(model, tokenizer, *data.codes)
-    base = None if model_args.from_scratch else model_args.model
-    Run(CalibrationTrainer, model, tokenizer, data, config, model_args.max_length, base).complete(model_args.export)
+    run_training(make_parser, build)
 
 
 if __name__ == "__main__":

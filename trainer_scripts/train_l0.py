@@ -26,101 +26,45 @@ translator's 32 encoder heads are left with penalties of 0.002, 0.005 and 0.02. 
 as long as that takes, so that the weights adapt to the heads that are left.
 """
 
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from hf_nmt_interp.training.arguments import DataArguments, check_data
-from hf_nmt_interp.training.job import Run
-from hf_nmt_interp.training.launch import read_arguments, run_script
+from hf_nmt_interp.training.arguments import StartArguments, option
+from hf_nmt_interp.training.launch import run_script, run_training, training_parser
 
 
 @dataclass
-class ModelArguments:
+class ModelArguments(StartArguments):
     """The translator to prune."""
 
-    model: str = field(default="demo:en-de", metadata={"help": "Checkpoint (folder, Hub id or demo:en-de)."})
-    gate_init: float = field(
-        default=2.0, metadata={"help": "First log_alpha of new gates, open above 0; gates nearer to 0 act sooner."}
-    )
-    max_length: int = field(
-        default=128, metadata={"help": "Most tokens of a side; longer training pairs are dropped, test pairs cut."}
-    )
-    test_before: bool = field(
-        default=True, metadata={"help": "Score the test with the translator as it comes, too, before the training."}
-    )
+    model: str | None = option("demo:en-de", "Checkpoint (folder, Hub id or demo:en-de).")
+    gate_init: float = option(2.0, "First log_alpha of new gates, open above 0; gates nearer to 0 act sooner.")
+    test_before: bool = option(True, "Also score the test before the training.")
 
 
 def make_parser() -> Any:
-    from transformers import HfArgumentParser
-
     from hf_nmt_interp.training.l0 import L0Config
 
-    kinds: Any = (ModelArguments, DataArguments, L0Config)
-    return HfArgumentParser(kinds, allow_abbrev=False)
+    return training_parser(ModelArguments, L0Config)
 
 
-def describe(model: Any) -> dict[str, Any]:
-    """Heads of encoder self-, decoder self- and cross-attention at test time, and the parameters of the model."""
-    kept = {kind: [len(heads) for heads in layers] for kind, layers in model.kept_heads().items()}
-    heads = "/".join(str(sum(layers)) for layers in kept.values())
-    return {"heads": heads, "heads_by_layer": kept, "parameters": model.num_parameters()}
+def build(arguments: Any, data: Any, config: Any) -> tuple[Any, Any, Any]:
+    from hf_nmt_interp.training.l0 import L0Trainer, load_gated
+    from hf_nmt_interp.training.new_models import load_checkpoint
+
+    load = partial(load_gated, gated_attentions=[], gate_init=arguments.gate_init)  # the trainer adds the gates
+    return L0Trainer, *load_checkpoint(arguments.model, data, load)
 
 
-def print_table(results: dict[str, dict[str, Any]]) -> None:
-    """Heads, parameters and scores of each model."""
-    from rich.console import Console
+def finish(job: Any, arguments: Any) -> None:
+    from hf_nmt_interp.training.pruning import train_and_prune
 
-    from hf_nmt_interp.report.terminal import table
-
-    def score(found: dict[str, Any], name: str) -> str:
-        return f"{found[name]:.2f}" if name in found else ""
-
-    rows = [
-        {
-            "model": name,
-            "heads e/d/d-e": found["heads"],
-            "parameters": f"{found['parameters']:,}",
-            "BLEU": score(found, "test_bleu"),
-            "chrF": score(found, "test_chrf"),
-        }
-        for name, found in results.items()
-    ]
-    Console().print(table(rows))
+    train_and_prune(job, arguments.test_before)
 
 
 def main() -> None:
-    from hf_nmt_interp.training.launch import start_missing_processes
-
-    start_missing_processes()
-    model_args, data, config = read_arguments(make_parser())
-
-    from transformers import set_seed
-
-    from hf_nmt_interp.decoding.languages import set_languages
-    from hf_nmt_interp.models.loading import load_tokenizer
-    from hf_nmt_interp.training.l0 import L0Trainer, load_gated
-
-    set_seed(config.seed)
-    check_data(data, config)
-    model = load_gated(model_args.model, config.gated_attentions, gate_init=model_args.gate_init)
-    tokenizer = load_tokenizer(model_args.model)
-    set_languages(model, tokenizer, *data.codes)
-    run = Run(L0Trainer, model, tokenizer, data, config, model_args.max_length, model_args.model)
-    results = {"before": describe(model.prune()) | (run.test() if data.test and model_args.test_before else {})}
-    training = run.train()
-    pruned = model.prune()
-    results["pruned"] = describe(pruned) | (run.test(pruned) if data.test else {})
-    if run.trainer.is_world_process_zero():
-        for name, found in (("gated", model), ("pruned", pruned)):
-            folder = Path(config.output_dir) / name
-            found.save_pretrained(folder)
-            tokenizer.save_pretrained(folder)
-            run.write_card(folder, training | results["pruned"], found, shared=found is pruned)
-        run.write({**training, "penalty": config.penalty, **results, "kept_heads": pruned.config.kept_heads})
-        print_table(results)
-        run.push(folder)  # the pruned one
-    run.end()
+    run_training(make_parser, build, finish)
 
 
 if __name__ == "__main__":

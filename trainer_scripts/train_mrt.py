@@ -19,54 +19,41 @@ The log tells how many candidates are unique, their risk, how P~ is spread, and 
 At the end there are the model, and `results.json` with the scores before and after.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from hf_nmt_interp.training.arguments import DataArguments, check_data
-from hf_nmt_interp.training.job import Run
-from hf_nmt_interp.training.launch import read_arguments, run_script
-from hf_nmt_interp.training.new_models import load_checkpoint
+from hf_nmt_interp.training.arguments import ExportArguments, option
+from hf_nmt_interp.training.launch import run_script, run_training, training_parser
 
 
 @dataclass
-class ModelArguments:
-    """The translator to go on from."""
+class ModelArguments(ExportArguments):
+    """The translator to start from."""
 
-    model: str = field(default="demo:en-de", metadata={"help": "Checkpoint (folder, Hub id or demo:en-de)."})
-    max_length: int = field(
-        default=128, metadata={"help": "Most tokens of a side; longer training pairs are dropped, test pairs cut."}
-    )
-    test_before: bool = field(
-        default=True, metadata={"help": "Score the test with the translator as it comes, too, before the training."}
-    )
-    export: str | None = field(default=None, metadata={"help": "Folder for the final model in float16."})
+    model: str | None = option("demo:en-de", "Checkpoint (folder, Hub id or demo:en-de).")
+    test_before: bool = option(True, "Also score the test before the training.")
 
 
 def make_parser() -> Any:
-    from transformers import HfArgumentParser
-
     from hf_nmt_interp.training.mrt import MRTConfig
 
-    kinds: Any = (ModelArguments, DataArguments, MRTConfig)
-    return HfArgumentParser(kinds, allow_abbrev=False)
+    return training_parser(ModelArguments, MRTConfig)
+
+
+def build(arguments: Any, data: Any, config: Any) -> tuple[Any, Any, Any]:
+    from hf_nmt_interp.training.mrt import MRTTrainer
+    from hf_nmt_interp.training.new_models import load_checkpoint
+
+    return MRTTrainer, *load_checkpoint(arguments.model, data)
+
+
+def finish(job: Any, arguments: Any) -> None:
+    before = job.test() if arguments.test_before else {}
+    job.complete(arguments.export, {"before": before} if before else {})
 
 
 def main() -> None:
-    from hf_nmt_interp.training.launch import start_missing_processes
-
-    start_missing_processes()
-    model_args, data, config = read_arguments(make_parser())
-
-    from transformers import set_seed
-
-    from hf_nmt_interp.training.mrt import MRTTrainer
-
-    set_seed(config.seed)
-    check_data(data, config)
-    model, tokenizer = load_checkpoint(model_args.model, data)
-    run = Run(MRTTrainer, model, tokenizer, data, config, model_args.max_length, model_args.model)
-    before = run.test() if data.test and model_args.test_before else {}
-    run.complete(model_args.export, {"before": before} if before else {})
+    run_training(make_parser, build, finish)
 
 
 if __name__ == "__main__":

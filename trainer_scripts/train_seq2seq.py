@@ -15,74 +15,40 @@ Data are given as for `train_translation.py`, and the same command run again goe
 --output_dir. What --set can set is described at `LuongSeq2SeqConfig` and `ConvSeq2SeqConfig`.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.training.arguments import DataArguments, check_data
-from hf_nmt_interp.training.job import Run
-from hf_nmt_interp.training.launch import read_arguments, run_script
-from hf_nmt_interp.training.new_models import load_checkpoint, make_model, new_tokenizer, read_settings, special_ids
+from hf_nmt_interp.training.arguments import ExportArguments, option
+from hf_nmt_interp.training.launch import run_script, run_training, training_parser
 
 
 @dataclass
-class ModelArguments:
+class ModelArguments(ExportArguments):
     """The translator: from a checkpoint, or new."""
 
-    model: str | None = field(default=None, metadata={"help": "Checkpoint to go on from."})
-    architecture: str = field(default="lstm", metadata={"help": "Of a new model: lstm or conv."})
-    set: list[str] = field(
-        default_factory=list, metadata={"help": "Fields of a new model's configuration, as NAME=VALUE."}
-    )
-    vocab_size: int = field(default=8000, metadata={"help": "SentencePiece pieces of a new model, both languages."})
-    max_length: int = field(
-        default=128, metadata={"help": "Most tokens of a side; longer training pairs are dropped, test pairs cut."}
-    )
-    export: str | None = field(default=None, metadata={"help": "Folder for the final model in float16."})
+    architecture: str = option("lstm", "Of a new model: lstm or conv.")
+    set: list[str] = option([], "Fields of a new model's configuration, as NAME=VALUE.")
+    vocab_size: int = option(8000, "SentencePiece pieces of a new model, both languages.")
 
 
 def make_parser() -> Any:
-    from transformers import HfArgumentParser
-
     from hf_nmt_interp.training.translation import TranslationConfig
 
-    kinds: Any = (ModelArguments, DataArguments, TranslationConfig)
-    return HfArgumentParser(kinds, allow_abbrev=False)
+    return training_parser(ModelArguments, TranslationConfig)
 
 
-def new_model(arguments: ModelArguments, tokenizer: Any) -> Any:
-    """An LSTM or convolutional model with random weights."""
-    from hf_nmt_interp.models.conv import ConvSeq2SeqConfig
-    from hf_nmt_interp.models.lstm import LuongSeq2SeqConfig
+def build(arguments: Any, data: Any, config: Any) -> tuple[Any, Any, Any]:
+    from hf_nmt_interp.training.new_models import load_checkpoint, new_seq2seq, new_tokenizer
+    from hf_nmt_interp.training.translation import TranslationTrainer
 
-    kinds: dict[str, Any] = {"lstm": LuongSeq2SeqConfig, "conv": ConvSeq2SeqConfig}
-    if arguments.architecture not in kinds:
-        raise InputError(f"--architecture: {arguments.architecture!r} is not one of {', '.join(kinds)}")
-    kind = kinds[arguments.architecture]
-    settings = special_ids(tokenizer) | read_settings(arguments.set, kind)
-    return make_model(lambda: kind(vocab_size=len(tokenizer), **settings), tokenizer, arguments.max_length, "--set")
+    if arguments.model:
+        return TranslationTrainer, *load_checkpoint(arguments.model, data)
+    tokenizer = new_tokenizer(data, config, arguments.vocab_size, arguments.max_length)
+    return TranslationTrainer, new_seq2seq(arguments, tokenizer), tokenizer
 
 
 def main() -> None:
-    from hf_nmt_interp.training.launch import start_missing_processes
-
-    start_missing_processes()
-    model_args, data, config = read_arguments(make_parser())
-
-    from transformers import set_seed
-
-    from hf_nmt_interp.training.translation import TranslationTrainer
-
-    set_seed(config.seed)
-    check_data(data, config)
-    if model_args.model:
-        model, tokenizer = load_checkpoint(model_args.model, data)
-    else:
-        tokenizer = new_tokenizer(data, config, model_args.vocab_size, model_args.max_length)
-        model = new_model(model_args, tokenizer)
-    Run(TranslationTrainer, model, tokenizer, data, config, model_args.max_length, model_args.model).complete(
-        model_args.export
-    )
+    run_training(make_parser, build)
 
 
 if __name__ == "__main__":

@@ -17,120 +17,48 @@ splits are then named by --train, --valid and --test. The same command run again
 checkpoint in --output_dir, and gives what it would have given had it never been stopped.
 """
 
-from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.training.arguments import DataArguments, check_data
-from hf_nmt_interp.training.job import Run
-from hf_nmt_interp.training.launch import read_arguments, run_script
-from hf_nmt_interp.training.new_models import load_checkpoint, make_model, new_tokenizer, special_ids
+from hf_nmt_interp.training.arguments import ExportArguments, option
+from hf_nmt_interp.training.launch import run_script, run_training, training_parser
 
 
 @dataclass
-class ModelArguments:
+class ModelArguments(ExportArguments):
     """The translator: from a checkpoint, or new with these sizes."""
 
-    model: str | None = field(
-        default=None, metadata={"help": "Checkpoint (folder, Hub id, demo:en-de) to go on from."}
-    )
-    vocab_size: int = field(default=8000, metadata={"help": "SentencePiece pieces of a new model, both languages."})
-    tokenizer: str | None = field(
-        default=None,
-        metadata={"help": "Checkpoint whose tokenizer a new model gets, to be compared on the same tokens."},
-    )
-    d_model: int = field(default=256, metadata={"help": "Width."})
-    layers: int = field(default=4, metadata={"help": "Layers of the encoder, and of the decoder."})
-    heads: str = field(
-        default="8",
-        metadata={"help": "Attention heads; or a folder, of a pruned model, whose architecture the new model gets."},
-    )
-    ffn_dim: int = field(default=512, metadata={"help": "Width of the feed-forward layers."})
-    dropout: float = field(default=0.1, metadata={"help": "Dropout on the residual branches."})
-    max_length: int = field(
-        default=128, metadata={"help": "Most tokens of a side; longer training pairs are dropped, test pairs cut."}
-    )
-    export: str | None = field(default=None, metadata={"help": "Folder for the final model in float16."})
+    vocab_size: int = option(8000, "SentencePiece pieces of a new model, both languages.")
+    tokenizer: str | None = option(None, "Checkpoint whose tokenizer a new model gets, to compare on the same tokens.")
+    d_model: int = option(256, "Width.")
+    layers: int = option(4, "Layers of the encoder, and of the decoder.")
+    heads: str = option("8", "Attention heads; or a folder, of a pruned model, whose architecture the new model gets.")
+    ffn_dim: int = option(512, "Width of the feed-forward layers.")
+    dropout: float = option(0.1, "Dropout on the residual branches.")
 
 
 def make_parser() -> Any:
-    from transformers import HfArgumentParser
-
     from hf_nmt_interp.training.translation import TranslationConfig
 
-    kinds: Any = (ModelArguments, DataArguments, TranslationConfig)
-    return HfArgumentParser(kinds, allow_abbrev=False)
+    return training_parser(ModelArguments, TranslationConfig)
 
 
-def load_model(arguments: ModelArguments, data: DataArguments, config: Any) -> tuple[Any, Any]:
-    """The checkpoint to go on from, or a new model with a vocabulary made of the training pairs."""
+def build(arguments: Any, data: Any, config: Any) -> tuple[Any, Any, Any]:
+    from hf_nmt_interp.models.loading import load_tokenizer
+    from hf_nmt_interp.training.new_models import load_checkpoint, new_marian, new_tokenizer
+    from hf_nmt_interp.training.translation import TranslationTrainer
+
     if arguments.model:
-        return load_checkpoint(arguments.model, data)
+        return TranslationTrainer, *load_checkpoint(arguments.model, data)
     if arguments.tokenizer:
-        from hf_nmt_interp.models.loading import load_tokenizer
-
         tokenizer = load_tokenizer(arguments.tokenizer, "--tokenizer")
     else:
         tokenizer = new_tokenizer(data, config, arguments.vocab_size, arguments.max_length)
-    return new_model(arguments, tokenizer), tokenizer
-
-
-def new_model(arguments: ModelArguments, tokenizer: Any) -> Any:
-    """A Marian model with random weights."""
-    make = dense_config if arguments.heads.isdecimal() else sparse_config
-    make_config = partial(make, arguments, vocab_size=len(tokenizer), **special_ids(tokenizer))
-    return make_model(make_config, tokenizer, arguments.max_length, "--d_model, --layers, --heads, --ffn_dim")
-
-
-def dense_config(arguments: ModelArguments, **more: Any) -> Any:
-    """Marian of the given sizes."""
-    from transformers import MarianConfig
-
-    sizes = {"layers": arguments.layers, "attention_heads": int(arguments.heads), "ffn_dim": arguments.ffn_dim}
-    both: dict[str, Any] = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sizes.items()}
-    return MarianConfig(
-        d_model=arguments.d_model,
-        **both,
-        dropout=arguments.dropout,
-        activation_function="relu",
-        scale_embedding=True,
-        max_position_embeddings=2 * arguments.max_length,
-        **more,
-    )
-
-
-def sparse_config(arguments: ModelArguments, **more: Any) -> Any:
-    """The architecture of a pruned model, to be trained from scratch (voita2019, table 2, right column)."""
-    from hf_nmt_interp.models.gated import GatedMarianConfig
-    from hf_nmt_interp.models.loading import load_config
-
-    path = Path(arguments.heads) / "config.json"
-    if not path.is_file():
-        raise InputError(f"--heads: {arguments.heads!r} is neither a number nor a folder with a config.json")
-    family = load_config(arguments.heads, "--heads").model_type.removeprefix("gated_")
-    if family != "marian":
-        raise InputError(f"--heads: {arguments.heads!r} is of the family {family!r}; new models are Marian's")
-    return GatedMarianConfig.from_pretrained(arguments.heads, **more, gated_attentions=[], dtype="float32")
+    return TranslationTrainer, new_marian(arguments, tokenizer), tokenizer
 
 
 def main() -> None:
-    from hf_nmt_interp.training.launch import start_missing_processes
-
-    start_missing_processes()
-    model_args, data, config = read_arguments(make_parser())
-
-    from transformers import set_seed
-
-    from hf_nmt_interp.training.translation import TranslationTrainer
-
-    set_seed(config.seed)
-    check_data(data, config)
-    model, tokenizer = load_model(model_args, data, config)
-    Run(TranslationTrainer, model, tokenizer, data, config, model_args.max_length, model_args.model).complete(
-        model_args.export
-    )
+    run_training(make_parser, build)
 
 
 if __name__ == "__main__":

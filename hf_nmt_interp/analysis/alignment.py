@@ -13,7 +13,7 @@ from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.registry import METHODS, make_method, parse_methods
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.pairs import Pairs, Text
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.text.pharaoh import Links
 from hf_nmt_interp.text.tokens import Punctuation, TokenWords, as_sentences, join_words, words_of
 
@@ -103,8 +103,7 @@ def extract_links(scores: np.ndarray, extraction: str = "argmax", threshold: flo
     >>> extract_links(np.array([[0.9, 0.1], [0.6, 0.4]]), "mutual")
     {(0, 0)}
     """
-    if extraction not in EXTRACTIONS:
-        raise InputError("extraction", extraction, f"is not one of {', '.join(EXTRACTIONS)}")
+    check_choice("extraction", extraction, EXTRACTIONS)
     if not 0 < threshold <= 1:
         raise InputError("threshold", threshold, "must be above 0 and at most 1")
     return EXTRACTIONS[extraction](scores, threshold) if scores.size else set()

@@ -15,7 +15,7 @@ from hf_nmt_interp.decoding.batch import Batch, evaluating, run_model
 from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import Parts, parts
-from hf_nmt_interp.text.progress import Track, untracked
+from hf_nmt_interp.text.progress import Track, no_progress
 
 Row = dict[str, Any]
 EDGES = (0.0, 0.8, 1.6, 2.4, 3.2)  # of the entropy bins in nats, as in figure 7; the last one has no upper edge
@@ -59,7 +59,7 @@ def calibration_report(
     *,
     batch_size: int = 16,
     edges: Sequence[float] = EDGES,
-    track: Track = untracked,
+    track: Track = no_progress,
 ) -> CalibrationReport:
     """JSD and entropy change by layer, JSD by entropy bin, and tau of weights and masks with gradient importance.
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from hf_nmt_interp.attribution.gradients import step_gradients
 from hf_nmt_interp.decoding.batch import Batch, evaluating, make_batch
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import check_choice
 from hf_nmt_interp.models.families import parts
 from hf_nmt_interp.models.lstm import LSTMAttentionForSequenceClassification
 
@@ -39,8 +39,7 @@ def flip_influence(
     Returns:
         [B, T, S] (T = 1 for the classifier), 0 at padding.
     """
-    if replacement not in REPLACEMENTS:
-        raise InputError("replacement", replacement, f"is not one of {', '.join(REPLACEMENTS)}")
+    check_choice("replacement", replacement, REPLACEMENTS)
     if isinstance(model, LSTMAttentionForSequenceClassification):
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         with evaluating(model):

@@ -21,7 +21,7 @@ from hf_nmt_interp.models.families import Attention, Parts, parts
 from hf_nmt_interp.models.kinds import KINDS
 from hf_nmt_interp.text.conllu import Sentence
 from hf_nmt_interp.text.corpus import Pair
-from hf_nmt_interp.text.progress import Track, untracked
+from hf_nmt_interp.text.progress import Track, no_progress
 
 
 @dataclass
@@ -85,7 +85,7 @@ def head_report(
     relevance_sentences: int | None = None,
     lrp: dict[str, Any] | None = None,
     batch_size: int = 16,
-    track: Track = untracked,
+    track: Track = no_progress,
 ) -> HeadReport:
     """Relevance, confidence, and positional, syntactic and rare-word scores and roles of every head.
 
@@ -238,7 +238,7 @@ def _pairs(
     sources: Sequence[str],
     targets: Sequence[str] | None,
     batch_size: int,
-    track: Track = untracked,
+    track: Track = no_progress,
 ) -> Pairs:
     if targets is None:
         return Pairs.translate(model, tokenizer, sources, batch_size, track=track)

@@ -7,7 +7,7 @@ methods need the whole sentence: they are computed when `generate()` returns, fr
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -90,7 +90,7 @@ class AlignedGeneration(LogitsProcessor):
     ) -> None:
         self.alignments: list[WordAlignment] = []
         self._explainer, self._tokenizer, self._callback = explainer, tokenizer, callback
-        self._attention: Any = explainer if explainer.aligns_online else None
+        self._attention = cast(Any, explainer) if explainer.aligns_online else None
         # a token's scores depend on what was decoded before it, or also on itself
         self._shift = 1 if self._attention and not self._attention.shifted else 2
         self.tape = Tape(self._attention.cross.recorded if self._attention else [])

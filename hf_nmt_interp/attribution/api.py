@@ -13,7 +13,7 @@ from hf_nmt_interp.decoding.batch import Translation
 from hf_nmt_interp.decoding.generation import record_generation
 from hf_nmt_interp.decoding.pairs import Pair, Pairs, Text, check_tokenizer
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.text.progress import Track, untracked
+from hf_nmt_interp.text.progress import Track, no_progress
 
 
 @overload
@@ -72,7 +72,7 @@ def explain(
     pairs: Pairs,
     batch_size: int = 16,
     settings: dict[str, Any] | None = None,
-    track: Track = untracked,
+    track: Track = no_progress,
 ) -> list[AttributionResult]:
     """Explain sentence pairs; order is kept.
 

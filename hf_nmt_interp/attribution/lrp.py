@@ -14,7 +14,7 @@ from hf_nmt_interp.attribution.parsing import parse_named
 from hf_nmt_interp.attribution.recording import Recording
 from hf_nmt_interp.attribution.rules import RULES, make_rule, rule_settings
 from hf_nmt_interp.decoding.batch import Batch, evaluating, label_log_probs, make_batch
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.models.families import Attention, FeedForward, Stack, Sublayer, parts
 from hf_nmt_interp.models.kinds import KINDS
 
@@ -54,8 +54,7 @@ class LRP(AttributionMethod):
             problem = f"LRP has no rules for {type(model).__name__}, only for Transformers"
             raise InputError("model", None, problem, "use saliency or attention")
         for argument, value in (("logit", logit), ("attention", attention)):
-            if value not in _CHOICES[argument]:
-                raise InputError(argument, value, f"is not one of {', '.join(_CHOICES[argument])}")
+            check_choice(argument, value, _CHOICES[argument])
         if model.dtype not in (torch.float32, torch.float64):
             problem = f"LRP needs float32 or float64, not {model.dtype}"
             raise InputError("model", None, problem, "convert it with model.float()")
@@ -133,7 +132,7 @@ class LRP(AttributionMethod):
     def head_relevance_sums(self, batch: Batch) -> dict[str, Tensor]:
         """Sum over the steps of each sentence of each head's share of its layer's relevance: {kind: [B, L, H]}."""
         kinds = {kind: self.parts.attentions(kind) for kind in KINDS}
-        like = {"dtype": torch.float64, "device": self.model.device}
+        like: dict[str, Any] = {"dtype": torch.float64, "device": self.model.device}
         size = len(batch.labels)
         total = {kind: torch.zeros(size, len(a), a[0].all_heads, **like) for kind, a in kinds.items()}
         with evaluating(self.model):

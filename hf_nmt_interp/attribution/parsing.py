@@ -6,7 +6,7 @@ from inspect import Parameter
 from numbers import Integral, Real
 from typing import Any, get_args, get_origin
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 
 Parameters = dict[str, Parameter]
 Named = tuple[str, dict[str, Any]]  # name, settings
@@ -35,8 +35,7 @@ def parse_named(text: str, argument: str, names: Collection[str], settings_of: C
         settings_of: parameters of what has that name.
     """
     name, _, settings = text.partition(":")
-    if name not in names:
-        raise InputError(argument, name, f"is not one of {', '.join(names)}")
+    check_choice(argument, name, names)
     given = settings.split(",") if settings else []
     return name, parse_settings(f"{argument.removeprefix('--')} {name!r}", given, settings_of(name), argument)
 

@@ -12,7 +12,7 @@ from hf_nmt_interp.attribution.mask import MaskPerturbation
 from hf_nmt_interp.attribution.parsing import Named, Parameters, check_settings, parse_named, parse_settings
 from hf_nmt_interp.attribution.saliency import Saliency, SmoothGrad
 from hf_nmt_interp.attribution.smoothing import SmoothedAttention
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import check_choice
 
 METHODS: dict[str, type[AttributionMethod]] = {
     method.name: method
@@ -22,8 +22,7 @@ METHODS: dict[str, type[AttributionMethod]] = {
 
 def method_settings(method: str) -> Parameters:
     """Settings of the method of that name."""
-    if method not in METHODS:
-        raise InputError("method", method, f"is not one of {', '.join(METHODS)}")
+    check_choice("method", method, METHODS)
     return METHODS[method].settings()
 
 

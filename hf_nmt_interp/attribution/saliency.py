@@ -10,7 +10,7 @@ from hf_nmt_interp.attribution.base import AttributionMethod, Scores
 from hf_nmt_interp.attribution.gradients import Reduce, Score, step_gradients
 from hf_nmt_interp.attribution.smoothing import Memory, Noise, clean_log_probs
 from hf_nmt_interp.decoding.batch import Batch
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import check_choice
 
 STEP_SCORES: dict[str, Score] = {  # of the labels' logits and log-probabilities [B, T]
     "log_probability": lambda logit, log_probability: log_probability,
@@ -61,8 +61,7 @@ class Saliency(AttributionMethod):
             ("average", average, ("normalised", "raw")),
             ("aggregate", aggregate, AGGREGATES),
         ):
-            if value not in known:
-                raise InputError(argument, value, f"is not one of {', '.join(known)}")
+            check_choice(argument, value, known)
         self.score, self.reduce, self.average = STEP_SCORES[score], AGGREGATES[aggregate], average
         self.noise = Noise(self.parts.encoder, smoothgrad, sigma, seed)
         self.memory = Memory(model, self.parts, max_memory)
@@ -95,10 +94,10 @@ class Saliency(AttributionMethod):
     def _one_pass(self, batch: Batch, noise: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Scores [B, T, S] and [B, T, T] of the source's and the decoder's inputs, and log-probabilities [B, T]."""
         leaves, rows = ("source", "decoder"), self.memory.rows
-        found, log_probs = step_gradients(
+        (source, decoder), log_probs = step_gradients(
             self.model, self.parts, batch, leaves, self.score, self.reduce, noise=noise, rows=rows
         )
-        return *found, log_probs
+        return source, decoder, log_probs
 
 
 class SmoothGrad(Saliency):

@@ -10,7 +10,7 @@ from hf_nmt_interp.decoding.batch import Batch, Translation, batch_of, check_ids
 from hf_nmt_interp.decoding.generation import plain_generate, translate_batch
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import capacity
-from hf_nmt_interp.text.progress import Track, untracked
+from hf_nmt_interp.text.progress import Track, no_progress
 from hf_nmt_interp.text.tokens import (
     Encoded,
     Punctuation,
@@ -86,7 +86,7 @@ class Pairs(Sequence[Pair]):
         batch_size: int = 16,
         generate: Mapping[str, Any] | None = None,
         punctuation: Punctuation = "attached",
-        track: Track = untracked,
+        track: Track = no_progress,
     ) -> "Pairs":
         """Sentences and the translations that the model makes of them, in the order of the sentences.
 
@@ -155,7 +155,7 @@ class Pairs(Sequence[Pair]):
         return replace(self, items=[self.items[row] for row in rows])
 
     def batches(
-        self, batch_size: int = 16, track: Track = untracked, label: str = ""
+        self, batch_size: int = 16, track: Track = no_progress, label: str = ""
     ) -> Iterator[tuple[list[int], Batch]]:
         """Padded batches of similar length, longest first, with the numbers of their pairs."""
         for rows in track(similar_sizes([pair.ids.size for pair in self.items], batch_size), label):

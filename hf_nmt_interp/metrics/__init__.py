@@ -1,1 +1,15 @@
-"""Metrics, most of them also `evaluate` modules."""
+"""Metrics. Each declares its main figure, `primary`, and its direction, `greater_is_better`."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+
+def best_first(items: Iterable[Any], figure: Callable[[Any], Any], metric: Any) -> list[Any]:
+    """Items by a metric's figure, the best first; equal ones stay in their order.
+
+    Args:
+        items: to be sorted.
+        figure: the metric's main figure of an item.
+        metric: module, class or object that declares `greater_is_better`.
+    """
+    return sorted(items, key=figure, reverse=metric.greater_is_better)

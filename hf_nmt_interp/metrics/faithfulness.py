@@ -14,8 +14,9 @@ from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.batch import Translation, batch_of, evaluating, label_log_probs, run_model, similar_sizes
 from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.text.progress import Track, untracked
+from hf_nmt_interp.text.progress import Track, no_progress
 
+primary, greater_is_better = "comprehensiveness", True
 FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5)
 MEASURES = ("comprehensiveness", "sufficiency")
 WordScores = Callable[[AttributionResult], np.ndarray]  # -> [target words, source words]
@@ -102,7 +103,7 @@ def compare(
     methods: Mapping[str, AttributionMethod],
     batch_size: int = 16,
     generate: dict[str, Any] | None = None,
-    track: Track = untracked,
+    track: Track = no_progress,
 ) -> dict[str, Faithfulness]:
     """Faithfulness of several methods on the same translations, and of a random order (`random`) as the baseline.
 

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.metrics.sentence_bleu.score import SentenceBLEU
 
+primary, greater_is_better = "risk", False
 Risk = Callable[[Sequence[str], str], Sequence[float]]  # (candidates, reference) -> risk of each candidate
 
 
@@ -42,8 +43,7 @@ def make_risk(name: str) -> Risk:
     >>> [round(risk, 3) for risk in make_risk("bleu")(["the cat sat here", "a cat sat here"], "the cat sat here")]
     [-1.0, -0.595]
     """
-    if name not in RISKS:
-        raise InputError(f"risk: {name!r} is not one of {', '.join(RISKS)}; give the trainer any other as a function")
+    check_choice("risk", name, RISKS, "give the trainer any other as a function")
     return RISKS[name]()
 
 
@@ -65,7 +65,7 @@ def metric_risk(metric: Any, key: str, factor: float = -1.0) -> Risk:
 
 def _pick(figures: dict[str, Any], key: str) -> float:
     if key not in figures:
-        raise InputError(f"key: {key!r} is not among what the metric computes: {', '.join(figures)}")
+        raise InputError("key", key, f"is not among what the metric computes: {', '.join(figures)}")
     return float(figures[key])
 
 

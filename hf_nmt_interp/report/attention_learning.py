@@ -5,7 +5,8 @@ from pathlib import Path
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.style import draw_lines, panels, save
-from hf_nmt_interp.studies.attention_learning import Row
+from hf_nmt_interp.studies.attention_learning import MEASURES, RUNS, Row, learning_curves, read_snapshots, table_row
+from hf_nmt_interp.text.files import write_whole
 from hf_nmt_interp.text.tables import csv_text
 
 _COLUMNS = [
@@ -22,6 +23,21 @@ PAPER: dict[str, tuple[int, ...]] = {
     "IWSLT14": (36, 39, 28, 55, 7, 36, 44, 67),
     "News It-Pt": (29, 39, 25, 52, 6, 22, 25, 55),
 }
+
+
+def write_learning(folder: str | Path, paper: str | None = None) -> str:
+    """Write row, curves and figure of all snapshots in a study's folder; return the table.
+
+    Args:
+        folder: of the study, with a folder for each training.
+        paper: a data set of table 2 to show below.
+    """
+    runs = {name: read_snapshots(Path(folder, name)) for name in RUNS}
+    curves = {measure: learning_curves(runs, measure) for measure in MEASURES}
+    found = {measure: table_row(rows) for measure, rows in curves.items()}
+    write_whole(Path(folder, "row.csv"), csv_text([{"measure": name} | row for name, row in found.items()]))
+    plot_agreement(curves["agreement"], Path(folder, "curves.svg"))
+    return learning_text({"A": found["agreement"], "tau": found["kendall_tau"]}, paper)
 
 
 def learning_text(found: Mapping[str, Row], paper: str | None = None) -> str:

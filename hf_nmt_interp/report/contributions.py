@@ -1,5 +1,6 @@
 """Contribution studies as figures (voita2021: by position 1 to 7, 10 and 11, stages of training 9) and as tables."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -9,6 +10,7 @@ from typing import Any
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.style import draw_lines, legend_below, line_styles, panel_lines, save
 from hf_nmt_interp.studies.contribution_study import STUDIED, ContributionStudy, Row, is_shown
+from hf_nmt_interp.text.files import write_whole
 
 _LABELS = {
     "source_contribution": "source contribution",
@@ -86,6 +88,23 @@ def _step(model: str) -> int:
     raise InputError(
         "study", None, f"model {model!r} does not end in a number of steps", "name it e.g. checkpoint-500"
     )
+
+
+def write_study(study: ContributionStudy, path: Path, results: Mapping[str, Row], command: str) -> str:
+    """Write the figure of a study, its numbers (.csv) and its table (.json); return the table in Markdown.
+
+    Args:
+        study: of `contribution_study`.
+        path: where the figure goes.
+        results: as of `table_rows`.
+        command: that made the study.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    plot_contributions(study, path)
+    table = table_rows(study.means(), results)
+    numbers = {"command": command, "sentences": max(row["sentences"] for row in study.rows), "table": table}
+    write_whole(path.with_suffix(".json"), json.dumps(numbers, indent=2))
+    return contribution_markdown(table)
 
 
 def table_rows(means: Sequence[Row], results: Mapping[str, Row]) -> list[Row]:

@@ -7,21 +7,10 @@ from typing import Any
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.style import legend_below, line_styles, panels, save
+from hf_nmt_interp.studies.toy_attention import runs_of
 from hf_nmt_interp.text.tables import csv_text
 
 FIELDS = ("curve", "seed", "step", "value")
-
-
-def runs_of(rows: Sequence[dict[str, Any]]) -> dict[str, dict[int, dict[int, float]]]:
-    """Values by curve, seed and step.
-
-    >>> runs_of([{"curve": "a", "seed": 0, "step": 10, "value": 0.5}])
-    {'a': {0: {10: 0.5}}}
-    """
-    found: dict[str, dict[int, dict[int, float]]] = {}
-    for row in rows:
-        found.setdefault(row["curve"], {}).setdefault(row["seed"], {})[row["step"]] = row["value"]
-    return found
 
 
 def plot_seeds(rows: Sequence[dict[str, Any]], path: str | Path, label: str) -> None:

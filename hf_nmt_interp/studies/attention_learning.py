@@ -1,13 +1,17 @@
-"""Agreements of a study of how attention learns: curves over its trainings, and the row of table 2 (snell2021)."""
+"""How attention learns (snell2021, section 3): trainings, curves of agreement over them, the row of table 2."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from hf_nmt_interp.analysis.distributions import kendall_tau
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
+from hf_nmt_interp.metrics import best_first
+from hf_nmt_interp.metrics.agreement import score
 from hf_nmt_interp.metrics.agreement.score import agreement, contextualized_agreement, random_agreement
 from hf_nmt_interp.studies.snapshots import Snapshot
 
@@ -20,7 +24,58 @@ CURVES = {
     "A(delta,beta_uf)": ("delta", "uniform", "beta"),
     "A(alpha,alpha_2)": ("alpha", "second_seed", "alpha"),
 }
+SNAPSHOTS = "snapshots"  # folder of a training
 _ROWS = 1000  # output words whose pairs of positions are held at a time
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """One of the study's trainings.
+
+    Attributes:
+        attention_mode: of the LSTM model; None for the proxy.
+        seed: added to that of the study.
+        scores: that its snapshots hold.
+        last_scores: more of them at the end.
+    """
+
+    attention_mode: str | None
+    seed: int
+    scores: tuple[str, ...]
+    last_scores: tuple[str, ...] = ()
+
+
+RUNS = {
+    "standard": TrainingRun("learned", 0, ("alpha",), ("beta", "delta")),
+    "uniform": TrainingRun("uniform", 0, ("beta",)),
+    "proxy": TrainingRun(None, 0, ("beta",)),
+    "second_seed": TrainingRun("learned", 1, ("alpha",)),
+}
+
+
+def evaluation_steps(last: int, early: Sequence[int], every: int) -> list[int]:
+    """The early steps, then every so many after the last of them, and the last step.
+
+    >>> evaluation_steps(5000, [0, 50, 100, 500, 1000, 1500], 2000)
+    [0, 50, 100, 500, 1000, 1500, 3500, 5000]
+    """
+    if every < 1 or last < 1:
+        raise InputError("every, last", (every, last), "must be at least 1 step")
+    later = range(max(early, default=0) + every, last, every)
+    return sorted({*(step for step in early if step < last), *later, last})
+
+
+def read_snapshots(folder: str | Path) -> dict[int, Snapshot]:
+    """Snapshots of a run by step, in order."""
+    files = {int(path.stem): path for path in Path(folder, SNAPSHOTS).glob("*.safetensors")}
+    if not files:
+        raise InputError("folder", str(folder), f"has no {SNAPSHOTS}/*.safetensors", "run the training first")
+    return {step: Snapshot.load(files[step]) for step in sorted(files)}
+
+
+def is_complete(folder: str | Path, steps: int) -> bool:
+    """Whether a training has got to its last step."""
+    return Path(folder, SNAPSHOTS, f"{steps}.safetensors").exists()
 
 
 def mean_agreement(u: Tensor, v: Tensor, kept: Tensor, measure: str = "agreement") -> float:
@@ -32,10 +87,14 @@ def mean_agreement(u: Tensor, v: Tensor, kept: Tensor, measure: str = "agreement
         kept: [N, L], which positions a word has.
         measure: "agreement" or "kendall_tau".
     """
-    if measure not in MEASURES:
-        raise InputError(f"measure: {measure!r} is not one of {', '.join(MEASURES)}")
+    check_choice("measure", measure, MEASURES)
     if u.shape != v.shape:
-        raise InputError(f"u, v: of shapes {list(u.shape)} and {list(v.shape)}; they are of different validation sets")
+        raise InputError(
+            "u, v",
+            None,
+            f"have the shapes {list(u.shape)} and {list(v.shape)}",
+            "take snapshots on the same validation set",
+        )
     pieces = (z.masked_fill(~kept, 0).double().split(_ROWS) for z in (u, v))
     found = [MEASURES[measure](*piece) for piece in zip(*pieces, kept.split(_ROWS), strict=True)]
     return torch.cat(found).nanmean().item()
@@ -54,10 +113,10 @@ def learning_curves(runs: Runs, measure: str = "agreement") -> list[Row]:
     def add(name: str, step: int, value: float) -> None:
         rows.append({"statistic": name, "step": step, "value": value})
 
-    for name, (score, run, other) in CURVES.items():
+    for name, (own, run, other) in CURVES.items():
         for step, snapshot in runs.get(run, {}).items():
-            if score in end.scores:
-                add(name, step, mean_agreement(end.scores[score], snapshot.scores[other], end.kept, measure))
+            if own in end.scores:
+                add(name, step, mean_agreement(end.scores[own], snapshot.scores[other], end.kept, measure))
     for step, snapshot in runs.get("uniform", {}).items() if runs.get("proxy") else ():
         proxy = last(runs, "proxy").scores["beta"]
         add("A(beta_uf,beta_px)", step, mean_agreement(snapshot.scores["beta"], proxy, end.kept, measure))
@@ -86,7 +145,7 @@ def table_row(curves: list[Row]) -> Row:
         return {row["step"]: 100 * row["value"] for row in curves if row["statistic"] == name}
 
     alpha_uf, second = curve("A(alpha,beta_uf)"), curve("A(alpha,alpha_2)")
-    best = max(alpha_uf, key=lambda step: (alpha_uf[step], -step)) if alpha_uf else -1
+    best = best_first(sorted(alpha_uf), alpha_uf.__getitem__, score)[0] if alpha_uf else -1
     row: Row = {name: curve(name).get(best) for name in ("A(alpha,beta_uf)", "A(beta_uf,beta_px)", "A(delta,beta_uf)")}
     row["A(alpha,beta)"] = next(iter(curve("A(alpha,beta)").values()), None)
     row["A(random)"] = next(iter(curve("A(random)").values()), None)
@@ -107,5 +166,5 @@ def table_row(curves: list[Row]) -> Row:
 def last(runs: Runs, name: str) -> Snapshot:
     """The last snapshot of a training."""
     if not runs.get(name):
-        raise InputError(f"runs: no snapshots of {name!r}, but of {', '.join(runs) or 'nothing'}; train it first")
+        raise InputError("runs", list(runs), f"has no snapshots of {name!r}", "train it first")
     return runs[name][max(runs[name])]

@@ -17,7 +17,7 @@ from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.batch import evaluating, run_model
 from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.text.progress import Track, untracked
+from hf_nmt_interp.text.progress import Track, no_progress
 from hf_nmt_interp.text.tokens import Encoded, encode_source, encode_target
 
 PREFIXES = ("reference", "model", "random")
@@ -103,7 +103,7 @@ def contribution_study(
     batch_size: int = 16,
     generate: dict[str, Any] | None = None,
     seed: int = 0,
-    track: Track = untracked,
+    track: Track = no_progress,
     **settings: Any,
 ) -> ContributionStudy:
     """Source contribution, position influence, entropies, accuracy and distance to a final model, by position.

@@ -11,7 +11,7 @@ from hf_nmt_interp.attribution.api import explain
 from hf_nmt_interp.attribution.registry import make_method
 from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.text.progress import Track, untracked
+from hf_nmt_interp.text.progress import Track, no_progress
 
 
 def auroc(positive: np.ndarray, negative: np.ndarray) -> float:
@@ -49,7 +49,7 @@ def detached_study(
     batch_size: int = 16,
     seed: int = 0,
     generate: dict[str, Any] | None = None,
-    track: Track = untracked,
+    track: Track = no_progress,
     **settings: Any,
 ) -> DetachedStudy:
     """Explain the model's translations with their own sources and with sources shuffled between sentences.

@@ -48,13 +48,15 @@ def read_texts(path: str | Path) -> list[Text]:
     try:
         lines = Path(path).read_text(encoding="utf-8").split("\n")
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; give a file of lines with a class, a tab and words") from error
+        raise InputError(
+            str(path), None, str(error.strerror), "give a file of lines with a class, a tab and words"
+        ) from error
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         name, tab, text = line.partition("\t")
         if not tab or not text.split():
-            raise InputError(f"{path}, line {number}: {line[:40]!r} is not a class, a tab and words")
+            raise InputError(f"{path}, line {number}", line[:40], "is not a class, a tab and words")
         found.append((name, text.split()))
     return found
 
@@ -73,7 +75,7 @@ class WordIds:
         self.words = {word: number for number, word in enumerate(kept, UNKNOWN + 1)}
         self.classes = {name: number for number, name in enumerate(sorted({name for name, _ in texts}))}
         if len(self.classes) < 2:
-            raise InputError(f"texts: classes {', '.join(self.classes) or 'none'}; a classifier needs two at least")
+            raise InputError("texts", list(self.classes), "are too few classes", "give texts of at least two")
 
     def __len__(self) -> int:
         return len(self.words) + UNKNOWN + 1
@@ -83,7 +85,7 @@ class WordIds:
         found = []
         for name, words in texts:
             if name not in self.classes:
-                raise InputError(f"texts: class {name!r} is not in the training set: {', '.join(self.classes)}")
+                raise InputError("texts", name, f"is not a class of the training set: {', '.join(self.classes)}")
             ids = [self.words.get(word, UNKNOWN) for word in words[:max_length]]
             found.append({"input_ids": ids, "labels": [self.classes[name]]})
         return found

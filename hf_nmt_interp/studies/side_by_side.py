@@ -30,10 +30,12 @@ class Stack(ABC):
 
     def __init__(self, models: Sequence[Any]) -> None:
         if not models:
-            raise InputError("models: is empty; give at least one")
+            raise InputError("models", None, "is empty", "give at least one")
         self.config = models[0].config
         if self.config.dropout and models[0].training:
-            raise InputError(f"models: dropout={self.config.dropout}; models side by side have none, set dropout=0")
+            raise InputError(
+                "models", None, f"dropout={self.config.dropout}", "models side by side have none, set dropout=0"
+            )
         stacked, _ = stack_module_state(list(models))
         self.weights: dict[str, Tensor] = {
             name: stacked[name].detach().requires_grad_(parameter.requires_grad)
@@ -89,7 +91,9 @@ class StackedTranslators(Stack):
         wanted = {"bidirectional": False, "encoder_layers": 1, "decoder_layers": 1, "attention": "general"}
         for field, value in (wanted | {"output": "hidden"}).items():
             if (found := getattr(self.config, field)) != value:
-                raise InputError(f"models: {field}={found!r}; translators side by side have {field}={value!r}")
+                raise InputError(
+                    "models", None, f"{field}={found!r}", f"translators side by side have {field}={value!r}"
+                )
 
     def __call__(self, source: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Logits [R, B, T, V] and attention weights [R, B, T, K, S] from words [R, B, S] and [R, B, T]."""
@@ -115,7 +119,9 @@ class StackedClassifiers(Stack):
     def __init__(self, models: Sequence[Any]) -> None:
         super().__init__(models)
         if self.config.encoder_layers != 1:
-            raise InputError(f"models: encoder_layers={self.config.encoder_layers}; classifiers side by side have 1")
+            raise InputError(
+                "models", None, f"encoder_layers={self.config.encoder_layers}", "classifiers side by side have 1"
+            )
 
     def __call__(self, source: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Logits [R, B, C], attention weights [R, B, S] and the logits of each state alone [R, B, S, C]."""

@@ -61,7 +61,7 @@ def take_snapshot(
         scores: which ones.
     """
     if unknown := [name for name in scores if name not in SNAPSHOT_SCORES]:
-        raise InputError(f"scores: {unknown[0]!r} is not one of {', '.join(SNAPSHOT_SCORES)}")
+        raise InputError("scores", unknown[0], f"is not one of {', '.join(SNAPSHOT_SCORES)}")
     found: dict[str, list[Tensor]] = {name: [] for name in scores}
     kept, right, words = [], 0, 0
     for batch in batches:
@@ -79,7 +79,9 @@ def take_snapshot(
         positions = batch["attention_mask"].bool()[:, None].expand(-1, labels.shape[1], -1)
         kept.append(positions[real])
     if not words:
-        raise InputError("batches: there is no output word in them; is the validation set empty?")
+        raise InputError(
+            "batches", None, "there is no output word in them", "check that the validation set is not empty"
+        )
     return Snapshot(_joined(kept), {name: _joined(rows) for name, rows in found.items()}, right / words)
 
 

@@ -1,11 +1,16 @@
-"""How long work shows its progress: one protocol for the whole library."""
+"""How long work shows its progress: functions that take a `track` argument pass their items through it."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-Track = Callable[[Sequence[Any], str], Iterable[Any]]  # items and a label -> the items, as `rich.progress.track`
+# track(items, label) yields the items and shows under the label how many are done, as `rich.progress.track` does
+Track = Callable[[Sequence[Any], str], Iterable[Any]]
 
 
-def untracked(items: Sequence[Any], label: str) -> Iterable[Any]:
-    """The default `Track`: shows nothing."""
+def no_progress(items: Sequence[Any], label: str) -> Sequence[Any]:
+    """The `Track` that shows nothing.
+
+    >>> no_progress([3, 4], "Counting")
+    [3, 4]
+    """
     return items

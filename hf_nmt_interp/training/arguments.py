@@ -1,4 +1,4 @@
-"""What the training scripts are told about their text, and the text itself."""
+"""Arguments that the training scripts share, and the text that they name."""
 
 import math
 import os
@@ -9,52 +9,65 @@ from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.loading import is_path
 from hf_nmt_interp.text.tokens import Punctuation, separate_punctuation
+
+GIVE_FILES = "does not name the data", "give two text files or one JSONL file"
+
+
+def option(default: Any, text: str) -> Any:
+    """A field of a dataclass of arguments, with its help; a list is copied for each object."""
+    if isinstance(default, list):
+        return field(default_factory=lambda: list(default), metadata={"help": text})
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass
+class StartArguments:
+    """The model to train."""
+
+    model: str | None = option(None, "Checkpoint to start from (folder, Hub id or demo).")
+    max_length: int = option(128, "Most tokens of a side; longer training pairs are dropped, test pairs cut.")
+
+    @property
+    def base(self) -> str | None:
+        """Checkpoint whose weights the model has."""
+        return self.model
+
+
+@dataclass
+class ExportArguments(StartArguments):
+    """The same, and where the trained model goes."""
+
+    export: str | None = option(None, "Folder for the final model in float16.")
 
 
 @dataclass
 class DataArguments:
     """Parallel text."""
 
-    source_lang: str = field(default="en", metadata={"help": "Source language; its field in JSONL and in a set."})
-    target_lang: str = field(default="de", metadata={"help": "Target language; its field in JSONL and in a set."})
-    source_code: str | None = field(
-        default=None, metadata={"help": "Code of the source language in a many-language checkpoint, e.g. eng_Latn."}
-    )
-    target_code: str | None = field(default=None, metadata={"help": "The same for the target, e.g. deu_Latn."})
-    train: list[str] = field(default_factory=list, metadata={"help": "Two text files, one JSONL file, or a split."})
-    valid: list[str] = field(default_factory=list, metadata={"help": "As train."})
-    test: list[str] = field(default_factory=list, metadata={"help": "As train; scored once at the end."})
-    dataset: str | None = field(
-        default=None, metadata={"help": "`datasets` set (Hub id or folder) to take splits of."}
-    )
-    dataset_config: str | None = field(default=None, metadata={"help": "Its configuration."})
-    streaming: bool = field(default=False, metadata={"help": "Stream the training data; needs --max_steps."})
-    max_valid: int = field(default=500, metadata={"help": "Validation pairs that are translated at an evaluation."})
-    vocabulary_pairs: int = field(default=1_000_000, metadata={"help": "Training pairs the vocabulary is made of."})
-    punctuation: Punctuation = field(
-        default="attached", metadata={"help": "Or separate: marks become words, for models of tokenised text."}
-    )
-    test_beams: int = field(default=4, metadata={"help": "Beam size of the final test."})
-    source_word_dropout: float = field(default=0.0, metadata={"help": "Share of source tokens replaced in training."})
-    target_word_dropout: float = field(
-        default=0.0, metadata={"help": "Share of tokens replaced in what the decoder reads; labels stay."}
-    )
-    word_dropout_item: str = field(default="random", metadata={"help": "What replaces them: random (items) or unk."})
-    contribution_steps: list[int] = field(
-        default_factory=list, metadata={"help": "Steps at which contributions are measured on --valid."}
-    )
-    license: str | None = field(default=None, metadata={"help": "For the card: as the Hub spells it, e.g. cc-by-2.0."})
-    base_model: str | None = field(
-        default=None, metadata={"help": "For the card: Hub name of --model (default: its name, or as its card says)."}
-    )
-    data_names: list[str] = field(
-        default_factory=list, metadata={"help": "For the card: names of the data on the Hub (default: --dataset)."}
-    )
-    card_sentences: int = field(
-        default=20,
-        metadata={"help": "For the card: test (or validation) pairs of the contribution curve; 0 for none."},
-    )
+    source_lang: str = option("en", "Source language; its field in JSONL and in a set.")
+    target_lang: str = option("de", "Target language; its field in JSONL and in a set.")
+    source_code: str | None = option(None, "Code of the source language in a many-language checkpoint, e.g. eng_Latn.")
+    target_code: str | None = option(None, "The same for the target, e.g. deu_Latn.")
+    train: list[str] = option([], "Two text files, one JSONL file, or a split.")
+    valid: list[str] = option([], "As train.")
+    test: list[str] = option([], "As train; scored once at the end.")
+    dataset: str | None = option(None, "`datasets` set (Hub id or folder) to take splits of.")
+    dataset_config: str | None = option(None, "Its configuration.")
+    streaming: bool = option(False, "Stream the training data; needs --max_steps.")
+    max_valid: int = option(500, "Validation pairs that are translated at an evaluation.")
+    vocabulary_pairs: int = option(1_000_000, "Training pairs the vocabulary is made of.")
+    punctuation: Punctuation = option("attached", "Or separate: marks become words, for models of tokenised text.")
+    test_beams: int = option(4, "Beam size of the final test.")
+    source_word_dropout: float = option(0.0, "Share of source tokens replaced in training.")
+    target_word_dropout: float = option(0.0, "Share of tokens replaced in what the decoder reads; labels stay.")
+    word_dropout_item: str = option("random", "What replaces them: random (items) or unk.")
+    contribution_steps: list[int] = option([], "Steps at which contributions are measured on --valid.")
+    license: str | None = option(None, "For the card: as the Hub spells it, e.g. cc-by-2.0.")
+    base_model: str | None = option(None, "For the card: Hub name of --model (default: its name, or its card's).")
+    data_names: list[str] = option([], "For the card: names of the data on the Hub (default: --dataset).")
+    card_sentences: int = option(20, "For the card: test (or validation) pairs of the contribution curve; 0 for none.")
 
     @property
     def codes(self) -> tuple[str, str]:
@@ -65,18 +78,40 @@ class DataArguments:
 def check_data(data: DataArguments, config: Any) -> None:
     """Refuse arguments that contradict each other, before anything is loaded."""
     if data.streaming and config.max_steps < 1:
-        raise InputError("--streaming: a stream has no end; give --max_steps")
+        raise InputError("--streaming", None, "a stream has no end", "give --max_steps")
     if config.eval_strategy != "no" and not data.valid:
-        raise InputError(f"--eval_strategy: {config.eval_strategy.value} needs --valid")
+        raise InputError("--eval_strategy", config.eval_strategy.value, "needs --valid")
     if data.contribution_steps and not data.valid:
-        raise InputError(f"--contribution_steps: {data.contribution_steps} need --valid")
+        raise InputError("--contribution_steps", data.contribution_steps, "need --valid")
     if not math.isfinite(config.learning_rate):
-        raise InputError(f"--learning_rate: {config.learning_rate} must be finite, e.g. 5e-5")
+        raise InputError("--learning_rate", config.learning_rate, "must be finite, e.g. 5e-5")
     place = Path(config.output_dir)
     while not place.exists():
         place = place.parent
     if not place.is_dir() or not os.access(place, os.W_OK):
-        raise InputError(f"--output_dir: {config.output_dir} cannot be made or written in; name another")
+        raise InputError("--output_dir", config.output_dir, "cannot be created or written to", "name another")
+
+
+def check_reachable(name: str | None, argument: str) -> None:
+    """Refuse a checkpoint on the Hub without a connection; loading would first retry each of its files for 23 seconds.
+
+    Args:
+        name: of the checkpoint; folders, demos and models in the cache are not looked up.
+        argument: that named it.
+    """
+    if name is None or name.startswith("demo:") or is_path(name) or os.path.exists(name):
+        return
+    from httpx2 import TransportError
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+
+    try:
+        if not isinstance(try_to_load_from_cache(name, "config.json"), str):
+            get_hf_file_metadata(hf_hub_url(name, "config.json"))
+    except TransportError as error:
+        problem = "cannot be loaded: no connection to the Hub, and not downloaded before"
+        raise InputError(argument, name, problem, "give a local folder or demo:en-de") from error
+    except (OSError, ValueError):  # the Hub's answers, names that it does not allow: loading reports them
+        pass
 
 
 def open_split(data: DataArguments, split: str) -> Iterable[tuple[str, str]]:
@@ -88,16 +123,25 @@ def open_split(data: DataArguments, split: str) -> Iterable[tuple[str, str]]:
     fields: dict[str, Any] = {"source": data.source_lang, "target": data.target_lang}
     if data.dataset is not None:
         if len(where) != 1:
-            raise InputError(f"--{split}: with --dataset give the name of one split, got {where}")
+            raise InputError(f"--{split}", where, "does not name one split", "with --dataset, give the name of one")
         options: dict[str, Any] = {"config": data.dataset_config, "split": where[0]}
         streaming = data.streaming and split == "train"
         read = partial(read_dataset, data.dataset, **fields, **options, streaming=streaming)
     elif len(where) in (1, 2):
         read = partial(read_pairs, *where, **fields)
     else:
-        raise InputError(f"--{split}: give two text files or one JSONL file, got {where}")
+        raise InputError(f"--{split}", where, *GIVE_FILES)
     if data.punctuation == "attached":
         return Restartable(read)
     return Restartable(
         lambda: ((separate_punctuation(source), separate_punctuation(target)) for source, target in read())
     )
+
+
+def read_split(data: DataArguments, split: str) -> list[tuple[str, str]]:
+    """All pairs of "valid" or "test", read at once so that errors are reported before training; [] if not given."""
+    if not (where := getattr(data, split)):
+        return []
+    if not (pairs := list(open_split(data, split))):
+        raise InputError(f"--{split}", where, "has no pairs", "leave it out")
+    return pairs

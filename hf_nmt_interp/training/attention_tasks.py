@@ -1,4 +1,4 @@
-"""The two tasks of the study of how attention learns: translation, and classification as translation into one word."""
+"""Trainings of the study of how attention learns: translation, and classification as translation into one word."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.models.lstm import (
     LSTMAttentionConfig,
     LSTMAttentionForSequenceClassification,
@@ -16,13 +16,16 @@ from hf_nmt_interp.models.lstm import (
     LuongSeq2SeqForConditionalGeneration,
 )
 from hf_nmt_interp.models.proxy import BagOfWordsConfig, BagOfWordsProxy
+from hf_nmt_interp.studies.attention_learning import RUNS, TrainingRun, evaluation_steps
 from hf_nmt_interp.studies.keywords import PAD, WordIds, planted_texts, read_texts, write_texts
 from hf_nmt_interp.text.corpus import Example
-from hf_nmt_interp.training.arguments import DataArguments, open_split
+from hf_nmt_interp.training.arguments import GIVE_FILES, DataArguments, open_split
 from hf_nmt_interp.training.batching import cut_by_tokens, pad_batch
+from hf_nmt_interp.training.callbacks import SnapshotCallback
 from hf_nmt_interp.training.data import encode_examples
+from hf_nmt_interp.training.job import find_checkpoint
 from hf_nmt_interp.training.new_models import new_tokenizer, read_settings, special_ids
-from hf_nmt_interp.training.snapshot_callback import TrainingRun
+from hf_nmt_interp.training.translation import TranslationTrainer
 
 
 class Task(ABC):
@@ -70,7 +73,7 @@ class Translation(Task):
         super().__init__(study.valid_tokens, study.set)
         for split in ("train", "valid"):
             if not getattr(data, split):
-                raise InputError(f"--{split}: give two text files or one JSONL file, got none")
+                raise InputError(f"--{split}", [], *GIVE_FILES)
         self.tokenizer = new_tokenizer(data, config, study.vocab_size, study.max_length)
         self.pad_id = self.tokenizer.pad_token_id
         self.train = list(encode_examples(self.tokenizer, open_split(data, "train"), study.max_length))
@@ -96,7 +99,7 @@ class Classification(Task):
         super().__init__(study.valid_tokens, study.set)
         self.pad_id = PAD
         if len(data.train) > 1 or len(data.valid) != len(data.train):
-            raise InputError(f"--train, --valid: one file each is needed, or none; got {data.train} and {data.valid}")
+            raise InputError("--train, --valid", (data.train, data.valid), "must be one file each, or none")
         train, valid = data.train + data.valid or self._plant(Path(config.output_dir), config.seed)
         texts = read_texts(train)
         self.ids = WordIds(texts, study.min_count)
@@ -132,6 +135,29 @@ TASKS: dict[str, Any] = {"translation": Translation, "classification": Classific
 
 def make_task(study: Any, data: DataArguments, config: Any) -> Task:
     """The task that is asked for, with its data read."""
-    if study.task not in TASKS:
-        raise InputError(f"--task: {study.task!r} is not one of {', '.join(TASKS)}")
+    check_choice("--task", study.task, TASKS)
     return TASKS[study.task](study, data, config)
+
+
+def train_run(name: str, study: Any, task: Task, config: Any) -> None:
+    """Train one of `RUNS` from its last checkpoint, with snapshots on the way.
+
+    Args:
+        name: of the training.
+        study: arguments of the study; `early_steps` and `every` say when snapshots are taken, the task if they do not.
+        task: data and model.
+        config: of the trainer.
+    """
+    steps = evaluation_steps(config.max_steps, study.early_steps or task.EARLY, study.every or task.EVERY)
+    run = RUNS[name]
+    trainer = TranslationTrainer(
+        model=task.make_model(run),
+        args=config,
+        train_dataset=task.train,
+        data_collator=task.collate,
+        callbacks=[SnapshotCallback(task.valid_batches, steps, run.scores, run.last_scores)],
+    )
+    trainer.train(resume_from_checkpoint=find_checkpoint(config))
+    trainer.save_model()
+    if tokenizer := getattr(task, "tokenizer", None):
+        tokenizer.save_pretrained(config.output_dir)  # so that every command takes the folder as a translator

@@ -84,8 +84,10 @@ class TokenBatches(IterableDataset):
         batches = sum(1 for _ in cut_by_tokens(sorted(map(_sizes, self.examples)), self.budget))
         if batches < self.world:
             raise InputError(
-                f"examples: they fill {batches} batches of {self.budget} tokens, which {self.world} process(es) "
-                "cannot share; give more examples or a smaller budget"
+                "examples",
+                None,
+                f"they fill {batches} batches of {self.budget} tokens, which {self.world} process(es) cannot share",
+                "give more examples or a smaller budget",
             )
         return batches // self.world
 
@@ -105,7 +107,9 @@ class TokenBatches(IterableDataset):
             stream = iter(self.examples)
             chunk = list(islice(stream, self.window))
             if not chunk:
-                raise InputError("examples: the stream is empty; is the data there, are all pairs too long?")
+                raise InputError(
+                    "examples", None, "the stream is empty", "check that the data exist and some pairs are short"
+                )
             while chunk:
                 yield chunk
                 chunk = list(islice(stream, self.window))

@@ -1,6 +1,6 @@
 """Joint training of a translator and of the masks that calibrate its cross-attention (lu2021, section 3.3)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.calibrated import CalibratedAttentionMixin
 from hf_nmt_interp.models.demo import find_model
 from hf_nmt_interp.models.loading import load_config, load_model
+from hf_nmt_interp.training.arguments import option
 from hf_nmt_interp.training.losses import (
     label_smoothed_cross_entropy,
     linear_cross_entropy,
@@ -37,12 +38,12 @@ def load_calibrated(name: str, from_scratch: bool = False, **settings: Any) -> A
     }
     if kind not in classes:
         known = ", ".join(classes)
-        raise InputError(f"name: {name!r} is of the family {kind!r}, which has no calibrated models; {known} have")
+        raise InputError("name", name, f"is of the family {kind!r}, which has no calibrated models", f"{known} have")
     place = find_model(name)
     try:
         config = classes[kind].config_class.from_pretrained(place, dtype="float32", **settings)
     except ValueError as error:
-        raise InputError(str(error)) from error
+        raise InputError("settings", None, str(error)) from error
     if not from_scratch:
         return load_model(classes[kind], name, "name", config=config)
     model = classes[kind](config)
@@ -54,16 +55,16 @@ def load_calibrated(name: str, from_scratch: bool = False, **settings: Any) -> A
 class CalibrationConfig(TranslationConfig):
     """`TranslationConfig` with the weight of the masks' distance from 1."""
 
-    alpha: float = field(
-        default=0.1, metadata={"help": "Weight of ||1 - m||_2 in the mask network's loss; larger perturbs less."}
-    )
+    alpha: float = option(0.1, "Weight of ||1 - m||_2 in the mask network's loss; larger perturbs less.")
 
     def __post_init__(self):
         super().__post_init__()
         if self.alpha < 0:
-            raise InputError(f"alpha: {self.alpha} must not be negative")
+            raise InputError("alpha", self.alpha, "must not be negative")
         if self.gradient_checkpointing:
-            raise InputError("gradient_checkpointing: it would train both losses on all parameters; turn it off")
+            raise InputError(
+                "gradient_checkpointing", None, "it would train both losses on all parameters", "turn it off"
+            )
 
 
 class CalibrationTrainer(TranslationTrainer):
@@ -87,7 +88,10 @@ class CalibrationTrainer(TranslationTrainer):
     def __init__(self, model: Any, args: CalibrationConfig, **more: Any) -> None:
         if not hasattr(model, "two_passes"):
             raise InputError(
-                f"model: {type(model).__name__} has no masks; load it with load_calibrated or a Calibrated class"
+                "model",
+                None,
+                f"{type(model).__name__} has no masks",
+                "load it with load_calibrated or a Calibrated class",
             )
         super().__init__(model=model, args=args, **more)
         self.add_callback(CountSteps())

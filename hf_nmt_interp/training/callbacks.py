@@ -1,7 +1,7 @@
 """Callbacks for any trainer."""
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,9 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.studies.attention_learning import SNAPSHOTS
 from hf_nmt_interp.studies.contribution_study import ContributionStudy, contribution_study
+from hf_nmt_interp.studies.snapshots import SNAPSHOT_SCORES, take_snapshot
 from hf_nmt_interp.text.files import write_whole
 
 CONTRIBUTIONS = "contributions.csv"
@@ -73,7 +75,7 @@ class ContributionCallback(TrainerCallback):
         **study: Any,
     ) -> None:
         if isinstance(steps, int) and steps < 1:
-            raise InputError(f"steps: {steps} must be at least 1, or a list of steps")
+            raise InputError("steps", steps, "must be at least 1, or a list of steps")
         self.steps, self.log = steps, log
         self._data = tokenizer, list(sources), list(targets)
         self._options: dict[str, Any] = {"prefixes": ("reference", "random"), "limit": limit} | study
@@ -102,3 +104,41 @@ class ContributionCallback(TrainerCallback):
             control.should_log = due  # a log is taken for that of the step
         else:
             state.log_history.append(figures | {"step": step})
+
+
+class SnapshotCallback(TrainerCallback):
+    """Takes a snapshot of the model at chosen steps of its training and keeps it in `snapshots/` of the output folder.
+
+    Snapshots that are there already, of a run that goes on, are not taken again.
+
+    Args:
+        batches: makes the batches of the fixed set.
+        steps: when; 0 is before the first.
+        scores: what is looked at.
+        last_scores: more of it at the last step of `steps`.
+        log: takes a line of text.
+    """
+
+    def __init__(
+        self,
+        batches: Callable[[], Iterable[dict[str, Any]]],
+        steps: Sequence[int],
+        scores: Sequence[str] = SNAPSHOT_SCORES[:2],
+        last_scores: Sequence[str] = (),
+        log: Callable[[str], None] = print,
+    ) -> None:
+        self.batches, self.steps, self.log = batches, list(steps), log
+        self.scores, self.last_scores = list(scores), [*scores, *last_scores]
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
+        self.on_step_end(args, state, control, **kwargs)
+
+    def on_step_end(self, args, state, control, **kwargs) -> None:
+        step = state.global_step
+        path = Path(args.output_dir) / SNAPSHOTS / f"{step}.safetensors"
+        if step not in self.steps or path.exists() or not state.is_world_process_zero:
+            return
+        model = getattr(kwargs["model"], "module", kwargs["model"])  # without a launcher's wrapper
+        found = take_snapshot(model, self.batches(), self.last_scores if step == max(self.steps) else self.scores)
+        found.save(path)
+        self.log(f"{Path(args.output_dir).name}, step {step}: {100 * found.performance:.1f} % right")

@@ -65,14 +65,16 @@ def average_checkpoints(model: PreTrainedModel, folders: Sequence[str | Path]) -
     """
     if not folders:
         raise InputError(
-            "folders: no checkpoint to average; train with save_steps and save_total_limit >= average_last"
+            "folders", None, "no checkpoint to average", "train with save_steps and save_total_limit >= average_last"
         )
     own = model.state_dict()
     total: dict[str, torch.Tensor] = {}
     for folder in folders:
         files = sorted(Path(folder).glob("*.safetensors"))  # more than one if the checkpoint is sharded
         if not files:
-            raise InputError(f"folders: {folder} has no *.safetensors file; give folders written by save_pretrained")
+            raise InputError(
+                "folders", str(folder), "has no *.safetensors file", "give folders written by save_pretrained"
+            )
         weights = {name: weight for file in files for name, weight in load_file(file).items()}
         _check_same_weights(weights, total or own, folder, exact=bool(total))
         for name, weight in weights.items():
@@ -90,6 +92,8 @@ def _check_same_weights(weights: dict, others: dict, folder: str | Path, *, exac
     shapes = {name for name in set(weights) & set(others) if weights[name].shape != others[name].shape}
     if different := sorted(names | shapes):
         raise InputError(
-            f"folders: {folder} has other weights than the model or the checkpoints before it: "
-            f"{', '.join(different[:3])}; are they of the same run?"
+            "folders",
+            str(folder),
+            f"has other weights than the model or the checkpoints before it: {', '.join(different[:3])}",
+            "give checkpoints of the same run",
         )

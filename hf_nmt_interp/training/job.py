@@ -1,4 +1,4 @@
-"""What the training scripts share: the trainer on their text, resuming, the final test, what is written."""
+"""One training of a script: the trainer on its text, resuming, the final test, what is written."""
 
 import gc
 import json
@@ -7,13 +7,12 @@ import shlex
 import sys
 from collections.abc import Sequence
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.files import write_whole
-from hf_nmt_interp.training.arguments import DataArguments, open_split
+from hf_nmt_interp.training.arguments import DataArguments, open_split, read_split
 from hf_nmt_interp.training.cards import hub_name, write_card
 
 
@@ -58,7 +57,9 @@ def find_checkpoint(config: Any) -> str | None:
 
     if given := config.resume_from_checkpoint:
         if not Path(given).is_dir():
-            raise InputError(f"--resume_from_checkpoint: there is no folder {given!r}; without it, the last is taken")
+            raise InputError(
+                "--resume_from_checkpoint", given, "is not a folder", "leave it out to resume from the last one"
+            )
         return given
     complete = list_checkpoints(config.output_dir, resumable=True)
     if config.process_index == 0:
@@ -82,7 +83,7 @@ def make_collator(model: Any, tokenizer: Any, data: DataArguments) -> Any:
     return WordDropout(pad, model, tokenizer, source=source, target=target, replacement=data.word_dropout_item)
 
 
-class Run:
+class Job:
     """A trainer on the data of a script.
 
     Args:
@@ -117,17 +118,15 @@ class Run:
         if room < max_length and config.process_index == 0:
             print(f"--max_length: {max_length} is more than the model's {room} positions, so it is {room}")
         self.max_length = max_length = min(max_length, room)
-        for split in ("valid", "test"):  # what is wrong with them is said before the training
-            if getattr(data, split) and not sum(1 for _ in open_split(data, split)):
-                raise InputError(f"--{split}: {' '.join(getattr(data, split))} has no pairs; leave it out")
+        self.valid_pairs, self.test_pairs = read_split(data, "valid"), read_split(data, "test")
         callbacks: list[Any] = [self.stopwatch]
         if data.contribution_steps:
-            sources, targets = zip(*open_split(data, "valid"), strict=True)
+            sources, targets = zip(*self.valid_pairs, strict=True)
             callbacks.append(ContributionCallback(tokenizer, sources, targets, steps=data.contribution_steps))
         config.generation_max_length = config.generation_max_length or max_length  # some checkpoints stop at 20
         self.cut = partial(encode_examples, tokenizer, max_length=max_length, cut=True)
         encode = partial(encode_examples, tokenizer, open_split(data, "train"), max_length)
-        valid = list(islice(open_split(data, "valid"), data.max_valid)) if data.valid else []
+        valid = self.valid_pairs[: data.max_valid]
         self.references = [target for _, target in valid]  # of the set that is being translated
         self.trainer = trainer_class(
             model=model,
@@ -149,21 +148,25 @@ class Run:
         self.trainer.train(resume_from_checkpoint=find_checkpoint(self.trainer.args))
         if bad := next((name for name, w in self.trainer.model.named_parameters() if not w.isfinite().all()), None):
             raise InputError(
-                f"training led to NaN or inf in {bad}; train anew in another --output_dir, with a lower learning "
-                "rate or a longer warm-up"
+                "training",
+                None,
+                f"led to NaN or inf in {bad}",
+                "train in another --output_dir, with a lower learning rate or a longer warm-up",
             )
         watch, steps = self.stopwatch, self.trainer.state.global_step
         return {"train_seconds": watch.seconds, "train_cpu_seconds": watch.cpu_seconds, "train_steps": steps}
 
     def test(self, model: Any = None) -> dict[str, float]:
-        """Scores of the test set, named `test_*`.
+        """Scores of the test set, named `test_*`; none without a test set.
 
         Args:
             model: to be tested instead of the trained one, from now on.
         """
+        if not self.test_pairs:
+            return {}
         if model is not None:
             self.trainer.model = self.trainer.model_wrapped = model.to(self.trainer.args.device)
-        pairs = sorted(open_split(self.data, "test"), key=lambda pair: len(pair[0]))  # like lengths end together
+        pairs = sorted(self.test_pairs, key=lambda pair: len(pair[0]))  # like lengths end together
         valid = list(self.references)
         self.references[:] = [target for _, target in pairs]
         options: dict[str, Any] = {"metric_key_prefix": "test", "num_beams": self.data.test_beams}
@@ -180,7 +183,7 @@ class Run:
         """
         results, trainer = self.train(), self.trainer
         trainer.save_model(_internal_call=True)  # it is pushed below, with its card
-        if self.data.test:
+        if self.test_pairs:
             results |= self.test()
             trainer.log_metrics("test", results)
         if trainer.is_world_process_zero():
@@ -246,12 +249,11 @@ class Run:
         from hf_nmt_interp.training.data import encode_examples
 
         data, tokenizer = self.data, self.trainer.processing_class
-        split = "test" if data.test else "valid" if data.valid else None
-        pairs = list(islice(open_split(data, split), data.card_sentences)) if split else []
+        pairs = (self.test_pairs or self.valid_pairs)[: data.card_sentences]
         pairs = [pair for pair in pairs if any(encode_examples(tokenizer, [pair], self.max_length))]
         curve = None
         if model.dtype in (torch.float32, torch.float64):
-            curve = curve_of(model, tokenizer, pairs, split or "")
+            curve = curve_of(model, tokenizer, pairs, "test" if self.test_pairs else "valid")
         about: dict[str, Any] = {
             "name": self.trainer.repo_name if shared else None,
             "base_model": self.base_model,

@@ -2,18 +2,19 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback, set_seed
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.models.gated import GatedHeadsMixin
-from hf_nmt_interp.models.gated.configuration_gated import kinds_of
+from hf_nmt_interp.models.gated.configuration_gated import KINDS, kinds_of
 from hf_nmt_interp.models.loading import load_config, load_model
 from hf_nmt_interp.text.files import write_whole
+from hf_nmt_interp.training.arguments import option
 from hf_nmt_interp.training.losses import l0_loss, ramp
 from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
 
@@ -27,7 +28,7 @@ def load_gated(name: str, gated_attentions: str | list[str] = "all", **settings:
     Args:
         name: folder, id on the Hub, or `demo:en-de` and the like for a translator in the box.
         gated_attentions: kinds of attention that get open gates where they have none: "encoder", "decoder", "cross"
-            or "all".
+            or "all"; an empty list adds none.
         settings: of `from_pretrained`, e.g. `gate_init=2.0`.
     """
     kind = load_config(name, "name").model_type
@@ -36,9 +37,9 @@ def load_gated(name: str, gated_attentions: str | list[str] = "all", **settings:
     }
     if kind not in classes and f"gated_{kind}" not in classes:
         known = ", ".join(kind.removeprefix("gated_") for kind in classes)
-        raise InputError(f"name: {name!r} is of the family {kind!r}, which has no gated models; {known} have")
+        raise InputError("name", name, f"is of the family {kind!r}, which has no gated models", f"{known} have")
     if kind not in classes:  # a plain one
-        kind, settings = f"gated_{kind}", settings | {"gated_attentions": gated_attentions}
+        kind, settings = f"gated_{kind}", settings | {"gated_attentions": []}
     model = load_model(classes[kind], name, "name", **settings)
     model.add_gates(gated_attentions)
     return model
@@ -53,33 +54,25 @@ def gate_parameters(model: Any) -> list[Any]:
 class L0Config(TranslationConfig):
     """`TranslationConfig` with the weight of L_C and what is trained."""
 
-    penalty: float = field(
-        default=0.005,
-        metadata={"help": "Weight lambda of L_C, the expected number of open heads; larger closes more."},
-    )
-    penalty_warmup_steps: int = field(default=50, metadata={"help": "Steps over which lambda grows from 0."})
-    gate_learning_rate: float = field(
-        default=0.05,
-        metadata={"help": "Of the gates, where the others have `learning_rate`; same schedule."},
-    )
-    gated_attentions: list[str] = field(
-        default_factory=lambda: ["all"], metadata={"help": "Kinds with gates: encoder, decoder, cross, or all."}
-    )
-    freeze: str | None = field(
-        default=None, metadata={"help": "`decoder`: train encoder and gates only, for gates on the encoder."}
-    )
+    penalty: float = option(0.005, "Weight lambda of L_C, the expected number of open heads; larger closes more.")
+    penalty_warmup_steps: int = option(50, "Steps over which lambda grows from 0.")
+    gate_learning_rate: float = option(0.05, "Of the gates, where the others have `learning_rate`; same schedule.")
+    gated_attentions: list[str] = option(["all"], "Kinds with gates: encoder, decoder, cross, or all.")
+    freeze: str | None = option(None, "`decoder`: train encoder and gates only, for gates on the encoder.")
 
     def __post_init__(self):
         super().__post_init__()
         for name in ("penalty", "penalty_warmup_steps", "gate_learning_rate"):
             if getattr(self, name) < 0:
-                raise InputError(f"{name}: {getattr(self, name)} must not be negative")
+                raise InputError(name, getattr(self, name), "must not be negative")
         try:
             self.gated_attentions = kinds_of(self.gated_attentions)
         except ValueError as error:
-            raise InputError(str(error)) from error
+            raise InputError(
+                "gated_attentions", self.gated_attentions, f"has others than all, {', '.join(KINDS)}"
+            ) from error
         if self.freeze not in (None, *FREEZE):
-            raise InputError(f"freeze: {self.freeze!r} is not one of {', '.join(FREEZE)}, or nothing")
+            raise InputError("freeze", self.freeze, f"is not one of {', '.join(FREEZE)}", "or leave it out")
 
 
 class L0Trainer(TranslationTrainer):
@@ -100,11 +93,15 @@ class L0Trainer(TranslationTrainer):
 
     def __init__(self, model: Any, args: L0Config, **more: Any) -> None:
         if not hasattr(model, "l0_penalty"):
-            raise InputError(f"model: {type(model).__name__} has no gates; load it with load_gated or a Gated class")
+            raise InputError(
+                "model", None, f"{type(model).__name__} has no gates", "load it with load_gated or a Gated class"
+            )
         if extra := [kind for kind in kinds_of(model.config.gated_attentions) if kind not in args.gated_attentions]:
             raise InputError(
-                f"gated_attentions: {args.gated_attentions}, but the model also has gates on {', '.join(extra)}; name "
-                "them, or load the model with the same gated_attentions"
+                "gated_attentions",
+                args.gated_attentions,
+                f"is not all: the model also has gates on {', '.join(extra)}",
+                "name them, or load the model with the same gated_attentions",
             )
         model.add_gates(args.gated_attentions)
         if args.freeze:
@@ -168,8 +165,7 @@ def freeze(model: Any, what: str) -> None:
         model: a gated model, changed in place.
         what: "decoder": all that the decoder computes with, also the output projection and embeddings it shares.
     """
-    if what not in FREEZE:
-        raise InputError(f"freeze: {what!r} is not one of {', '.join(FREEZE)}")
+    check_choice("freeze", what, FREEZE)
     gates = set(map(id, gate_parameters(model)))
     for parameter in chain(model.get_decoder().parameters(), model.get_output_embeddings().parameters()):
         parameter.requires_grad_(id(parameter) in gates)

@@ -1,4 +1,4 @@
-"""How scripts begin: arguments, errors of the user in one line, several processes where the launchers leave a gap."""
+"""The entry of the training scripts: arguments, errors of the user in one line, several processes, one training."""
 
 import errno
 import os
@@ -44,11 +44,62 @@ def read_arguments(parser: Any, words: Sequence[str] | None = None) -> tuple[Any
     """An object for each dataclass of a script's parser; what is wrong with the command line is an `InputError`."""
     try:
         *found, unknown = parser.parse_args_into_dataclasses(words, return_remaining_strings=True)
-    except ValueError as error:  # of transformers' own arguments too
-        raise InputError(str(error)) from error
+    except InputError:
+        raise
+    except ValueError as error:  # of transformers' own arguments
+        raise InputError("arguments", None, str(error)) from error
     if unknown:  # without its value, which may be a token
-        raise InputError(f"{unknown[0].partition('=')[0]}: there is no such argument; see --help (no short forms)")
+        raise InputError(
+            unknown[0].partition("=")[0], None, "there is no such argument", "see --help (no short forms)"
+        )
     return tuple(found)
+
+
+def training_parser(own: Any, config: Any) -> Any:
+    """The parser of a script: its own arguments, those of the data, those of its trainer.
+
+    Args:
+        own: dataclass of the script.
+        config: dataclass of the trainer's arguments.
+    """
+    from transformers import HfArgumentParser
+
+    from hf_nmt_interp.training.arguments import DataArguments
+
+    kinds: Any = (own, DataArguments, config)
+    return HfArgumentParser(kinds, allow_abbrev=False)
+
+
+def run_training(
+    make_parser: Callable[[], Any],
+    build: Callable[[Any, Any, Any], tuple[Any, Any, Any]],
+    finish: Callable[[Any, Any], None] | None = None,
+) -> None:
+    """Read the command line, build the model, train and test it, and write the results.
+
+    Args:
+        make_parser: returns a `training_parser` whose first dataclass is a `StartArguments`.
+        build: from the script's own arguments, those of the data and those of the trainer to the class of the trainer,
+            the model and its tokenizer.
+        finish: trains and writes, given the `Job` and the script's own arguments; None for `Job.complete`.
+    """
+    start_missing_processes()
+    arguments, data, config = read_arguments(make_parser())
+
+    from transformers import set_seed
+
+    from hf_nmt_interp.training.arguments import check_data, check_reachable
+    from hf_nmt_interp.training.job import Job
+
+    set_seed(config.seed)
+    check_data(data, config)
+    for name in ("model", "tokenizer"):
+        check_reachable(getattr(arguments, name, None), f"--{name}")
+    job = Job(*build(arguments, data, config), data, config, arguments.max_length, arguments.base)
+    if finish is None:
+        job.complete(arguments.export)
+    else:
+        finish(job, arguments)
 
 
 def without_gpu_but_distributed() -> bool:

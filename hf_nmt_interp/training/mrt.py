@@ -4,7 +4,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,9 +14,10 @@ from transformers import ProgressCallback, set_seed
 from hf_nmt_interp.analysis.distributions import entropy
 from hf_nmt_interp.decoding.batch import decoder_inputs, evaluating, label_log_probs
 from hf_nmt_interp.decoding.sampling import Sample
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.metrics.risks import Risk, make_risk
 from hf_nmt_interp.models.families import positions
+from hf_nmt_interp.training.arguments import option
 from hf_nmt_interp.training.candidates import SEARCHES, Candidate, CandidateScorer, Sources, ids_of, pad_targets, until
 from hf_nmt_interp.training.expected_risk import candidate_set, risk_weights
 from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
@@ -31,48 +32,37 @@ _LENGTHS = 0.5, 1.5  # length ratios outside which a user is warned
 class MRTConfig(TranslationConfig):
     """`TranslationConfig` with the candidates, the risk and the sharpness of P~."""
 
-    learning_rate: float = field(default=1e-5, metadata={"help": "Of a converged translator's fine-tuning."})
-    logging_steps: float = field(
-        default=10, metadata={"help": "Steps between logs; only a log shows the candidates' figures and warns."}
+    learning_rate: float = option(1e-5, "Of a converged translator's fine-tuning.")
+    logging_steps: float = option(10, "Steps between logs; only a log shows the candidates' figures and warns.")
+    candidates: int = option(50, "Candidates drawn for each source; duplicates count once.")
+    search: str = option(
+        "sample", "How they are drawn: sample (from the whole distribution), top_p (samples) or beam."
     )
-    candidates: int = field(default=50, metadata={"help": "Candidates drawn for each source; duplicates count once."})
-    search: str = field(
-        default="sample",
-        metadata={"help": "How they are drawn: sample (from the model, untruncated), top_p (samples) or beam."},
-    )
-    top_p: float = field(default=0.95, metadata={"help": "Mass that top_p samples are drawn from."})
-    add_reference: bool = field(default=True, metadata={"help": "Make the reference a candidate."})
-    alpha: float = field(default=0.005, metadata={"help": "Sharpness of P~, which is proportional to P^alpha."})
-    length_normalisation: bool = field(default=False, metadata={"help": "Take P^(alpha / length) instead."})
-    risk: str = field(default="bleu", metadata={"help": "Or subword_bleu, chrf, ter; others by the trainer's `risk`."})
-    cross_entropy: float = field(
-        default=0.0,
-        metadata={"help": "Weight of the reference's cross entropy per token; it alone has target word dropout."},
-    )
-    max_length_ratio: float = field(
-        default=2.0, metadata={"help": "Candidates end at this many times the longest reference of a batch, plus 10."}
-    )
-    candidate_tokens: int = field(
-        default=2048, metadata={"help": "Memory budget: most padded candidate tokens that are scored at a time."}
-    )
+    top_p: float = option(0.95, "Mass that top_p samples are drawn from.")
+    add_reference: bool = option(True, "Make the reference a candidate.")
+    alpha: float = option(0.005, "Sharpness of P~, which is proportional to P^alpha.")
+    length_normalisation: bool = option(False, "Take P^(alpha / length) instead.")
+    risk: str = option("bleu", "Or subword_bleu, chrf, ter; others by the trainer's `risk`.")
+    cross_entropy: float = option(0.0, "Weight of the reference's cross entropy per token, with target word dropout.")
+    max_length_ratio: float = option(2.0, "Candidates end at this many times a batch's longest reference, plus 10.")
+    candidate_tokens: int = option(2048, "Memory budget: most padded candidate tokens that are scored at a time.")
 
     def __post_init__(self):
         super().__post_init__()
         for name, least in (("candidates", 1), ("candidate_tokens", 1)):
             if getattr(self, name) < least:
-                raise InputError(f"{name}: {getattr(self, name)} must be at least {least}")
+                raise InputError(name, getattr(self, name), f"must be at least {least}")
         for name in ("alpha", "max_length_ratio"):
             if getattr(self, name) <= 0:
-                raise InputError(f"{name}: {getattr(self, name)} must be positive")
-        if self.search not in SEARCHES:
-            raise InputError(f"search: {self.search!r} is not one of {', '.join(SEARCHES)}")
+                raise InputError(name, getattr(self, name), "must be positive")
+        check_choice("search", self.search, SEARCHES)
         if not 0 < self.top_p <= 1:
-            raise InputError(f"top_p: {self.top_p} must be above 0 and at most 1")
+            raise InputError("top_p", self.top_p, "must be above 0 and at most 1")
         if self.cross_entropy < 0:
-            raise InputError(f"cross_entropy: {self.cross_entropy} must not be negative")
+            raise InputError("cross_entropy", self.cross_entropy, "must not be negative")
         if self.label_smoothing_factor:
             raise InputError(
-                f"label_smoothing_factor: {self.label_smoothing_factor}, but a risk has no labels to smooth"
+                "label_smoothing_factor", self.label_smoothing_factor, "must be 0: a risk has no labels to smooth"
             )
 
 
@@ -117,14 +107,19 @@ class MRTTrainer(TranslationTrainer):
         self, model: Any, args: MRTConfig, *, processing_class: Any = None, risk: Risk | None = None, **more: Any
     ) -> None:
         if processing_class is None:
-            raise InputError("processing_class: None, but the risk compares texts; give the tokenizer")
+            raise InputError("processing_class", None, "None, but the risk compares texts", "give the tokenizer")
         if not model._supports_default_dynamic_cache():
-            raise InputError(f"model: {type(model).__name__} is no Transformer; candidates are drawn with its cache")
+            raise InputError(
+                "model", None, f"{type(model).__name__} is not a Transformer, whose cache is needed to draw candidates"
+            )
         super().__init__(model=model, args=args, processing_class=processing_class, **more)
         if getattr(self.train_collator, "target", 0) and not args.cross_entropy:
             raise InputError(
-                "data_collator: word dropout on the target is for the cross entropy of the reference, whose weight is "
-                f"cross_entropy={args.cross_entropy}; set it above 0, or leave the dropout out"
+                "data_collator",
+                None,
+                "word dropout on the target is for the cross entropy of the reference, whose weight is "
+                f"cross_entropy={args.cross_entropy}",
+                "set it above 0, or leave the dropout out",
             )
         self.subwords = risk is None and args.risk == "subword_bleu"
         self.risk = make_risk(args.risk) if risk is None else risk
@@ -202,7 +197,7 @@ class MRTTrainer(TranslationTrainer):
         *texts, gold = self._texts([*candidates, reference])
         found = [float(risk) for risk in self.risk(texts, gold)]
         if len(found) != len(candidates):
-            raise InputError(f"risk: it returned {len(found)} numbers for {len(candidates)} candidates")
+            raise InputError("risk", None, f"it returned {len(found)} numbers for {len(candidates)} candidates")
         return found
 
     def _texts(self, rows: Sequence[Sequence[int]]) -> list[str]:

@@ -3,27 +3,30 @@
 import json
 import shutil
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.training.arguments import DataArguments, open_split
 
 
-def load_checkpoint(name: str, data: DataArguments) -> tuple[Any, Any]:
-    """The seq2seq model to go on from, in float32, and its tokenizer.
+def load_checkpoint(name: str, data: DataArguments, load: Callable[[str], Any] | None = None) -> tuple[Any, Any]:
+    """The seq2seq model to start from, in float32, and its tokenizer.
 
     Args:
         name: folder, Hub id, or a translator in the box such as `demo:en-de`.
         data: gives the languages.
+        load: loads the model by its name; None for the class that the checkpoint names.
     """
     from transformers import AutoModelForSeq2SeqLM
 
     from hf_nmt_interp.decoding.languages import set_languages
     from hf_nmt_interp.models.loading import load_model, load_tokenizer
 
-    model, tokenizer = load_model(AutoModelForSeq2SeqLM, name), load_tokenizer(name)
+    model = load(name) if load else load_model(AutoModelForSeq2SeqLM, name)
+    tokenizer = load_tokenizer(name)
     set_languages(model, tokenizer, *data.codes)
     return model, tokenizer
 
@@ -46,8 +49,10 @@ def new_tokenizer(data: DataArguments, config: Any, vocab_size: int, max_length:
     tokenizer = MarianTokenizer.from_pretrained(folder)
     if len(tokenizer) != vocab_size:
         raise InputError(
-            f"--vocab_size: {vocab_size}, but {folder} of an earlier run has {len(tokenizer)}; "
-            "give that, or another --output_dir"
+            "--vocab_size",
+            vocab_size,
+            f"is not the {len(tokenizer)} of {folder}, made by an earlier run",
+            "give that, or another --output_dir",
         )
     return tokenizer
 
@@ -70,7 +75,7 @@ def read_settings(texts: Iterable[str], kind: Any) -> dict[str, Any]:
     for text in texts:
         name, _, value = text.partition("=")
         if name not in known:
-            raise InputError(f"--set: {text!r} sets none of {', '.join(known)}")
+            raise InputError("--set", text, f"sets none of {', '.join(known)}")
         try:
             found[name] = json.loads(value)
         except (ValueError, RecursionError):  # no JSON, or a number or a nesting that Python does not read
@@ -95,8 +100,57 @@ def make_model(make_config: Callable[[], Any], tokenizer: Any, max_length: int, 
     except InputError:
         raise
     except (ValueError, TypeError, RuntimeError, ZeroDivisionError, StrictDataclassError) as error:
-        raise InputError(f"{arguments}: {error}; no model can be made of this") from error
+        raise InputError(arguments, None, str(error), "no model can be made of this") from error
     model.generation_config = GenerationConfig(
         num_beams=4, max_length=max_length, bad_words_ids=[[tokenizer.pad_token_id]], **special_ids(tokenizer)
     )
     return model
+
+
+def new_marian(arguments: Any, tokenizer: Any) -> Any:
+    """A Marian model with random weights; `arguments` are those of `train_translation.py`."""
+    make = dense_config if arguments.heads.isdecimal() else sparse_config
+    make_config = partial(make, arguments, vocab_size=len(tokenizer), **special_ids(tokenizer))
+    return make_model(make_config, tokenizer, arguments.max_length, "--d_model, --layers, --heads, --ffn_dim")
+
+
+def dense_config(arguments: Any, **more: Any) -> Any:
+    """Marian of the given sizes."""
+    from transformers import MarianConfig
+
+    sizes = {"layers": arguments.layers, "attention_heads": int(arguments.heads), "ffn_dim": arguments.ffn_dim}
+    both: dict[str, Any] = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sizes.items()}
+    return MarianConfig(
+        d_model=arguments.d_model,
+        **both,
+        dropout=arguments.dropout,
+        activation_function="relu",
+        scale_embedding=True,
+        max_position_embeddings=2 * arguments.max_length,
+        **more,
+    )
+
+
+def sparse_config(arguments: Any, **more: Any) -> Any:
+    """The architecture of a pruned model, to be trained from scratch (voita2019, table 2, right column)."""
+    from hf_nmt_interp.models.gated import GatedMarianConfig
+    from hf_nmt_interp.models.loading import load_config
+
+    if not Path(arguments.heads, "config.json").is_file():
+        raise InputError("--heads", arguments.heads, "is neither a number nor a folder with a config.json")
+    family = load_config(arguments.heads, "--heads").model_type.removeprefix("gated_")
+    if family != "marian":
+        raise InputError("--heads", arguments.heads, f"is of the family {family!r}", "new models are Marian's")
+    return GatedMarianConfig.from_pretrained(arguments.heads, **more, gated_attentions=[], dtype="float32")
+
+
+def new_seq2seq(arguments: Any, tokenizer: Any) -> Any:
+    """An LSTM or convolutional model with random weights; `arguments` are those of `train_seq2seq.py`."""
+    from hf_nmt_interp.models.conv import ConvSeq2SeqConfig
+    from hf_nmt_interp.models.lstm import LuongSeq2SeqConfig
+
+    kinds: dict[str, Any] = {"lstm": LuongSeq2SeqConfig, "conv": ConvSeq2SeqConfig}
+    check_choice("--architecture", arguments.architecture, kinds)
+    kind = kinds[arguments.architecture]
+    settings = special_ids(tokenizer) | read_settings(arguments.set, kind)
+    return make_model(lambda: kind(vocab_size=len(tokenizer), **settings), tokenizer, arguments.max_length, "--set")

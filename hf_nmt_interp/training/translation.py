@@ -3,7 +3,7 @@
 import logging
 import shutil
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, rotat
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.hub import Pushed, make_repo, push_folder
+from hf_nmt_interp.training.arguments import option
 from hf_nmt_interp.training.batching import TokenBatches
 from hf_nmt_interp.training.cards import hub_name, write_card
 from hf_nmt_interp.training.checkpoints import ARGUMENTS, STATE, UNFINISHED, average_checkpoints, list_checkpoints
@@ -41,55 +42,43 @@ def noam_rate(step: int, scale: float, warmup: int, d_model: int) -> float:
 class TranslationConfig(Seq2SeqTrainingArguments):
     """`Seq2SeqTrainingArguments` with token budgets, the Noam schedule and checkpoint averaging."""
 
-    tokens_per_batch: int = field(
-        default=4096, metadata={"help": "Most padded tokens of a batch on each side; replaces the train batch size."}
-    )
-    noam_scale: float = field(
-        default=0.0, metadata={"help": "Scale of the Noam schedule with `warmup_steps`; 0 keeps `lr_scheduler_type`."}
-    )
-    average_last: int = field(
-        default=0, metadata={"help": "Average this many last checkpoints after training; 0 keeps the last weights."}
-    )
-    use_cache: bool = field(
-        default=True, metadata={"help": "What the saved model says of its cache; training itself never uses it."}
-    )
-    fused_loss: bool = field(
-        default=True, metadata={"help": "Cross entropy without whole logits, where model and launcher allow it."}
-    )
-    predict_with_generate: bool = field(
-        default=True, metadata={"help": "Translate in evaluation, so that it gives BLEU and chrF."}
-    )
+    tokens_per_batch: int = option(4096, "Most padded tokens of a batch on each side; replaces the train batch size.")
+    noam_scale: float = option(0.0, "Scale of the Noam schedule with `warmup_steps`; 0 keeps `lr_scheduler_type`.")
+    average_last: int = option(0, "Average this many last checkpoints after training; 0 keeps the last weights.")
+    use_cache: bool = option(True, "What the saved model says of its cache; training itself never uses it.")
+    fused_loss: bool = option(True, "Cross entropy without whole logits, where model and launcher allow it.")
+    predict_with_generate: bool = option(True, "Translate in evaluation, so that it gives BLEU and chrF.")
 
     def __post_init__(self):
         self.use_cpu = self.use_cpu or without_gpu_but_distributed()
         self.dataloader_pin_memory = self.dataloader_pin_memory and torch.accelerator.is_available()
         super().__post_init__()
         if self.tokens_per_batch < 1:
-            raise InputError(f"tokens_per_batch: {self.tokens_per_batch} must be at least 1")
+            raise InputError("tokens_per_batch", self.tokens_per_batch, "must be at least 1")
         if self.noam_scale < 0:
-            raise InputError(f"noam_scale: {self.noam_scale} must be 0 (off) or positive")
+            raise InputError("noam_scale", self.noam_scale, "must be 0 (off) or positive")
         if self.noam_scale and self.warmup_steps < 1:
-            raise InputError(
-                f"warmup_steps: {self.warmup_steps}, but the Noam schedule needs a number of steps, at least 1"
-            )
+            raise InputError("warmup_steps", self.warmup_steps, "must be at least 1 step for the Noam schedule")
         if not 0 <= self.label_smoothing_factor < 1:
-            raise InputError(f"label_smoothing_factor: {self.label_smoothing_factor} must be at least 0 and below 1")
+            raise InputError("label_smoothing_factor", self.label_smoothing_factor, "must be at least 0 and below 1")
         if self.hub_strategy not in (HubStrategy.END, HubStrategy.EVERY_SAVE):
             raise InputError(
-                f"hub_strategy: {HubStrategy(self.hub_strategy).value!r} would send pickled states of the optimizer; "
-                "end and every_save send models"
+                "hub_strategy",
+                HubStrategy(self.hub_strategy).value,
+                "would send pickled states of the optimizer",
+                "end and every_save send models",
             )
         if self.hub_revision:
-            raise InputError(f"hub_revision: {self.hub_revision!r}, but pushes go to main; leave it out")
+            raise InputError("hub_revision", self.hub_revision, "is not main, where pushes go", "leave it out")
         if self.average_last < 0:
-            raise InputError(f"average_last: {self.average_last} must be 0 (off) or positive")
+            raise InputError("average_last", self.average_last, "must be 0 (off) or positive")
         if self.average_last and self.save_strategy == "no":
             raise InputError(
-                f"average_last: {self.average_last} needs checkpoints; set save_strategy to steps or epoch"
+                "average_last", self.average_last, "needs checkpoints", "set save_strategy to steps or epoch"
             )
         if self.average_last and self.save_total_limit and self.save_total_limit < self.average_last:
             raise InputError(
-                f"save_total_limit: {self.save_total_limit} is less than average_last={self.average_last}; raise it"
+                "save_total_limit", self.save_total_limit, f"is less than average_last={self.average_last}", "raise it"
             )
 
 
@@ -111,8 +100,10 @@ class TranslationTrainer(Seq2SeqTrainer):
         super().__init__(*args, **kwargs)
         if self.is_fsdp_enabled and (whole := self._what_needs_whole_weights()):
             raise InputError(
-                f"distributed_type: FSDP, but {whole[0]} needs whole weights in each process; launch it with DDP "
-                "(trainer_scripts/configs/ddp.yaml)"
+                "distributed_type",
+                None,
+                f"FSDP, but {whole[0]} needs whole weights in each process",
+                "launch it with DDP (trainer_scripts/configs/ddp.yaml)",
             )
         self.train_collator = self.data_collator
         self.data_collator = getattr(self.data_collator, "clean", self.data_collator)
@@ -226,7 +217,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             kwargs: what the card is to say, as of `create_model_card`.
         """
         if revision is not None:
-            raise InputError(f"revision: {revision!r}, but pushes go to main; leave it out")
+            raise InputError("revision", revision, "is not main, where pushes go", "leave it out")
         folder = Path(str(self.args.output_dir))
         self.save_model(str(folder), _internal_call=True)
         if not self.is_world_process_zero():

@@ -60,7 +60,10 @@ def train_marian_tokenizer(
                 raise refused[0] from None
             reason = str(error).rsplit("] ", 1)[-1].strip() or "no text, or lines that are too long for it"
             raise InputError(
-                f"vocab_size: {vocab_size} does not fit the training text; SentencePiece, which gets 2 less: {reason}"
+                "vocab_size",
+                vocab_size,
+                "does not fit the training text",
+                f"SentencePiece, which gets 2 less: {reason}",
             ) from error
     copyfile(model, folder / "target.spm")
     spm = SentencePieceProcessor(model_file=str(model))

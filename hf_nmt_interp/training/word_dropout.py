@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hf_nmt_interp.decoding.batch import decoder_inputs
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 
 REPLACEMENTS = ("random", "unk")
 
@@ -43,11 +43,12 @@ class WordDropout:
     ) -> None:
         for name, rate in (("source", source), ("target", target)):
             if not 0 <= rate < 1:
-                raise InputError(f"{name}: {rate} must be at least 0 and below 1")
-        if replacement not in REPLACEMENTS:
-            raise InputError(f"replacement: {replacement!r} is not one of {', '.join(REPLACEMENTS)}")
+                raise InputError(name, rate, "must be at least 0 and below 1")
+        check_choice("replacement", replacement, REPLACEMENTS)
         if replacement == "unk" and tokenizer.unk_token_id is None:
-            raise InputError(f"replacement: {type(tokenizer).__name__} has no unknown token; take random ones")
+            raise InputError(
+                "replacement", replacement, f"is a token that {type(tokenizer).__name__} lacks", "use random"
+            )
         self.clean, self.model, self.source, self.target = collate, model, source, target
         self._special = torch.tensor(sorted(reserved_ids(tokenizer)))
         words = torch.arange(len(tokenizer))

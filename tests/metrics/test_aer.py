@@ -52,7 +52,7 @@ def test_lists_of_lists_are_links_too():
 
 @pytest.mark.parametrize("links", ["0-0", {0, 1}, {(0,)}, {(0, 0, 0)}, [[0, 0]]])
 def test_other_things_are_no_links(links):
-    with pytest.raises(hni.InputError, match=r"links of pair 1: .* is no \(source word, target word\)"):
+    with pytest.raises(hni.InputError, match=r"links\[1\]: .* is not a pair \(source word, target word\)"):
         hni.alignment_error_rate([{(0, 0)}, links], [{(0, 0)}, {(0, 0)}])
 
 
@@ -72,5 +72,6 @@ def test_evaluate_loads_it_from_its_folder(tmp_path, monkeypatch):
         base=1,
     )
     assert rates == hni.alignment_error_rate(hypotheses, sure, possible)
+    assert metric.primary in rates
     with pytest.raises(hni.InputError, match=r"predictions\[1\]: 'x' is not a link"):
         metric.compute(predictions=["", "x"], references=["", ""])

@@ -119,7 +119,7 @@ def test_wrong_input_is_named():
         agreement(u, u, top=5)
     with pytest.raises(InputError, match=r"variant: 'c' of Kendall's tau is not one of a, b"):
         kendall_tau(u, u, kept, "c")
-    with pytest.raises(InputError, match=r"of steps \[0\] and \[1\]; give both for the same steps"):
+    with pytest.raises(InputError, match=r"have the steps \[0\] and \[1\]; give both for the same steps"):
         contextualized_agreement(0.1, {0: 0.1}, {1: 0.1})
 
 
@@ -129,10 +129,12 @@ def test_evaluate_loads_it_from_its_folder(tmp_path, monkeypatch):
     metric = evaluate.load(str(Path(folder.__file__).parent), cache_dir=str(tmp_path))
     rows = {"predictions": [[0.1, 0.7, 0.2], [0.9, 0.1]], "references": [[5.0, 4.0, 1.0], [2.0, 1.0]]}
     found = metric.compute(**rows)
-    assert found["agreement"] == 0.5
+    assert found[metric.primary] == found["agreement"] == 0.5
     assert found["random_agreement"] == pytest.approx((1 / 3 + 1 / 2) / 2)
     assert found["kendall_tau"] == pytest.approx((-1 / 3 + 1) / 2)
     more = metric.compute(**rows, agreements={0: 0.1, 50: 0.6}, performances={0: 0.01, 50: 0.2})
     assert (more["contextualized_agreement"], more["step"]) == (0.2, 50)
-    with pytest.raises(InputError, match=r"predictions\[0\] has 1 positions, references\[0\] 2"):
+    with pytest.raises(
+        InputError, match=r"predictions\[0\]: has 1 positions, but references\[0\] has 2; give the same positions"
+    ):
         metric.compute(predictions=[[1.0]], references=[[1.0, 2.0]])

@@ -48,7 +48,7 @@ def test_evaluate_module_and_a_risk_of_it(tmp_path, monkeypatch):
     metric = evaluate.load(str(Path(folder.__file__).parent), cache_dir=str(tmp_path))
     found = metric.compute(predictions=["a b c d", "a"], references=["a b c d", "b"])
     assert found == {"sentence_bleu": pytest.approx(50), "scores": [pytest.approx(100), 0]}
-    risk = metric_risk(metric, "sentence_bleu", factor=-0.01)
+    risk = metric_risk(metric, metric.primary, factor=-0.01)
     assert risk(["a b c d", "b"], "a b c d") == pytest.approx(make_risk("bleu")(["a b c d", "b"], "a b c d"))
     with pytest.raises(
         hni.InputError, match="key: 'bleu' is not among what the metric computes: sentence_bleu, scores"

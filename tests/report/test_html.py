@@ -52,7 +52,7 @@ def test_data_has_words_and_subwords(result) -> None:
 def test_text_from_data_is_escaped() -> None:
     hostile = make_result([f"▁{PAYLOAD}", "</s>"], [f"▁{PAYLOAD}", "</s>"], method=PAYLOAD, note=PAYLOAD)
     page = _Page(render([hostile], title=PAYLOAD))
-    harmless = _Page(render([make_result(["▁a", "</s>"], ["▁b", "</s>"])]))
+    harmless = _Page(render([make_result(["▁a", "</s>"], ["▁b", "</s>"], method="mine")]))
     assert [tag for tag, _ in page.elements] == [tag for tag, _ in harmless.elements]
     assert not any(name.startswith("on") for _, attributes in page.elements for name in attributes)
     assert page.data[0]["source"] == PAYLOAD

@@ -59,7 +59,7 @@ def test_text_cannot_steer_the_terminal() -> None:
 
 
 def test_methods_without_a_total_have_no_share(result) -> None:
-    text = _shown(replace(result, conservation_gap=None))
+    text = _shown(replace(result, method="attention", conservation_gap=None))
     assert "from the source" not in text
     assert "best source" in text
 

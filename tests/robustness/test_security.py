@@ -71,7 +71,7 @@ def test_text_from_data_is_escaped(translator_of):
 
 
 def test_tokens_are_not_written_down(tmp_path, monkeypatch):
-    from hf_nmt_interp.training.job import Run
+    from hf_nmt_interp.training.job import Job
     from hf_nmt_interp.training.translation import TranslationConfig
 
     secret = "hf_" + "x" * 30
@@ -84,7 +84,7 @@ def test_tokens_are_not_written_down(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", words)
     config = TranslationConfig(output_dir=str(tmp_path), report_to="none", hub_token=secret)
     assert secret not in config.to_json_string()  # what checkpoints have
-    found = Run.__new__(Run)
+    found = Job.__new__(Job)
     found.trainer = type("Trainer", (), {"args": config})
     found.write({"bleu": 1.0})
     text = (tmp_path / "results.json").read_text()

@@ -5,7 +5,13 @@ import torch
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.attention_learning import PAPER, learning_rows, learning_text, plot_agreement
-from hf_nmt_interp.studies.attention_learning import learning_curves, mean_agreement, table_row
+from hf_nmt_interp.studies.attention_learning import (
+    evaluation_steps,
+    learning_curves,
+    mean_agreement,
+    read_snapshots,
+    table_row,
+)
 from hf_nmt_interp.studies.snapshots import Snapshot
 
 KEPT = torch.tensor([[True] * 4, [True, True, False, False]])
@@ -105,11 +111,23 @@ def test_figure_has_its_numbers_beside_it(tmp_path):
 
 
 def test_wrong_input_is_named():
-    with pytest.raises(InputError, match="runs: no snapshots of 'standard', but of uniform; train it first"):
+    with pytest.raises(InputError, match=r"runs: \['uniform'\] has no snapshots of 'standard'; train it first"):
         learning_curves({"uniform": RUNS["uniform"]})
     with pytest.raises(InputError, match="measure: 'rho' is not one of agreement, kendall_tau"):
         learning_curves(RUNS, "rho")
     with pytest.raises(InputError, match="paper: 'WMT' is not in table 2, which has IMDB, AG News"):
         learning_rows({}, "WMT")
-    with pytest.raises(InputError, match=r"of shapes \[2, 4\] and \[1, 4\]; they are of different validation sets"):
+    with pytest.raises(
+        InputError, match=r"u, v: have the shapes \[2, 4\] and \[1, 4\]; take snapshots on the same validation set"
+    ):
         mean_agreement(peaks(0, 0), peaks(0, 0)[:1], KEPT)
+
+
+def test_steps_of_the_paper():
+    early = [0, 50, 100, 500, 1000, 1500]
+    assert evaluation_steps(6000, early, 2000) == [0, 50, 100, 500, 1000, 1500, 3500, 5500, 6000]
+    assert evaluation_steps(100, early, 2000) == [0, 50, 100]
+    with pytest.raises(InputError, match=r"every, last: \(0, 9\) must be at least 1 step"):
+        evaluation_steps(9, early, 0)
+    with pytest.raises(InputError, match=r"folder: 'here' has no snapshots/\*.safetensors; run the training first"):
+        read_snapshots("here")

@@ -99,8 +99,8 @@ WRONG = [
     ({"learning_rate": "nan"}, "--learning_rate: nan must be finite, e.g. 5e-5"),
     ({"hub_tok": "hf_x"}, r"--hub_tok: there is no such argument; see --help \(no short forms\)"),
     ({"load_best_model_at_end": True}, "load_best_model_at_end requires the save and eval strategy to match"),
-    ({"output_dir": "/dev/null/out"}, "--output_dir: /dev/null/out cannot be made or written in; name another"),
-    ({"resume_from_checkpoint": "nowhere"}, "--resume_from_checkpoint: there is no folder 'nowhere'"),
+    ({"output_dir": "/dev/null/out"}, "--output_dir: '/dev/null/out' cannot be created or written to; name another"),
+    ({"resume_from_checkpoint": "nowhere"}, "--resume_from_checkpoint: 'nowhere' is not a folder; leave it out"),
 ]
 
 
@@ -135,7 +135,7 @@ def test_sets_without_pairs_are_refused(start, tmp_path, monkeypatch):  # noqa: 
     (tmp_path / "none").touch()
     for split in ("valid", "test"):
         options = {"train": start[1]["train"], "model": start[0], split: [tmp_path / "none"] * 2}
-        with pytest.raises(InputError, match=f"--{split}: .*none .*none has no pairs; leave it out"):
+        with pytest.raises(InputError, match=rf"--{split}: \['.*none', '.*none'\] has no pairs; leave it out"):
             run(monkeypatch, "translation", tmp_path, **options)
 
 
@@ -157,9 +157,7 @@ def test_lines_beyond_the_positions_are_dropped_or_cut(start, tmp_path, monkeypa
 
 def test_a_training_that_ends_in_nan_says_so(start, tmp_path, monkeypatch):  # noqa: F811
     options = {"train": start[1]["train"], "model": start[0]}
-    with pytest.raises(
-        InputError, match=r"training led to NaN or inf in .*; train anew in another --output_dir, with"
-    ):
+    with pytest.raises(InputError, match=r"training: led to NaN or inf in .*; train in another --output_dir, with"):
         run(monkeypatch, "translation", tmp_path, **options, learning_rate=1e30, max_steps=6)
     assert not (tmp_path / "out" / "model.safetensors").exists()
 

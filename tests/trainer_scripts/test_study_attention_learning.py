@@ -10,8 +10,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_nmt_interp as hni
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.studies.attention_learning import RUNS, read_snapshots
 from hf_nmt_interp.studies.snapshots import Snapshot
-from hf_nmt_interp.training.snapshot_callback import RUNS, evaluation_steps, read_snapshots
 from tests.made_up_corpus import made_up_pairs, write_parallel
 from trainer_scripts import study_attention_learning
 
@@ -44,7 +44,7 @@ def test_translation_goes_on_where_it_was_stopped(tmp_path, run, corpus, monkeyp
     words = [*corpus, "--vocab_size", "70", "--max_steps", "4", "--uniform_steps", "3", "--paper", "Multi30k"]
     whole = run(tmp_path / "whole", *words)
     assert whole.splitlines()[-1].split() == ["paper", "31", "34", "27", "49", "7", "43", "49", "66"]
-    monkeypatch.setattr(study_attention_learning, "report", lambda *_: None)
+    monkeypatch.setattr("hf_nmt_interp.report.attention_learning.write_learning", lambda *_: None)
     run(tmp_path / "parts", *[word if word != "4" else "2" for word in words])
     run(tmp_path / "parts", *words)
     for name in RUNS:
@@ -81,23 +81,16 @@ def test_classification_finds_planted_keywords(tmp_path, run):
     ("options", "message"),
     [
         (["--task", "parsing"], "--task: 'parsing' is not one of translation, classification"),
-        ([], "--train: give two text files or one JSONL file, got none"),
-        (["--task", "classification", "--train", "a.tsv"], "--train, --valid: one file each is needed, or none"),
+        ([], r"--train: \[\] does not name the data; give two text files or one JSONL file"),
+        (
+            ["--task", "classification", "--train", "a.tsv"],
+            r"--train, --valid: \(\['a.tsv'\], \[\]\) must be one file each, or none",
+        ),
     ],
 )
 def test_wrong_arguments_are_named(options, message, tmp_path, run):
     with pytest.raises(InputError, match=message):
         run(tmp_path, *options)
-
-
-def test_steps_of_the_paper():
-    early = [0, 50, 100, 500, 1000, 1500]
-    assert evaluation_steps(6000, early, 2000) == [0, 50, 100, 500, 1000, 1500, 3500, 5500, 6000]
-    assert evaluation_steps(100, early, 2000) == [0, 50, 100]
-    with pytest.raises(InputError, match="every, last: 0 and 9 steps must be at least 1"):
-        evaluation_steps(9, early, 0)
-    with pytest.raises(InputError, match=r"folder: here has no snapshots/\*.safetensors"):
-        read_snapshots("here")
 
 
 def test_every_argument_has_a_help_text():

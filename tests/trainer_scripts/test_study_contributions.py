@@ -39,11 +39,11 @@ def run(start, tmp_path, monkeypatch, capsys):  # noqa: F811
 
 def trained(monkeypatch):
     """Names of the folders that are trained from now on."""
-    from hf_nmt_interp.training.job import Run
+    from hf_nmt_interp.training.job import Job
 
-    found, complete = [], Run.complete
+    found, complete = [], Job.complete
     monkeypatch.setattr(
-        Run, "complete", lambda run, *a: found.append(Path(run.trainer.args.output_dir).name) or complete(run, *a)
+        Job, "complete", lambda job, *a: found.append(Path(job.trainer.args.output_dir).name) or complete(job, *a)
     )
     return found
 
@@ -84,7 +84,7 @@ def test_objectives_go_on_where_they_were_stopped(run, tmp_path, monkeypatch):
     (out / "mrt" / "results.json").unlink()  # as if it had been stopped after its last checkpoint
     assert run("objectives", *words)[:3] == table[:3]
     assert done == ["mle", "dropout", "mrt", "mrt"]
-    with pytest.raises(InputError, match=r"mrt was trained by .*--candidates 3.*; name another"):
+    with pytest.raises(InputError, match=r"mrt' was trained by .*--candidates 3.*; name another"):
         run("objectives", *words, "--candidates", 4)
 
 
@@ -119,10 +119,13 @@ def test_stages_of_a_training(run, tmp_path):
         (["box", "--learning_rate", 1], "--learning_rate: no training is made here that it could be for"),
         (["box", "--pairs", 0], "--pairs: 0 must be at least 1"),
         (["amount", "--sizes", 20, 0], r"--sizes: \[20, 0\] must be at least 1"),
-        (["amount", "--sizes", 60], "--sizes: 60, but --train has 50 pairs"),
+        (["amount", "--sizes", 60], "--sizes: 60 is more than the 50 pairs of --train"),
         (["objectives", "--learnin_rate", 1], "--learnin_rate: there is no such argument"),
         (["objectives", "--risk", "ter"], "--risk: there is no such argument"),
-        (["objectives", "--label_smoothing_factor", 0.1], "label_smoothing_factor: 0.1, but a risk has no labels"),
+        (
+            ["objectives", "--label_smoothing_factor", 0.1],
+            "label_smoothing_factor: 0.1 must be 0: a risk has no",
+        ),
         (["objectives", "--alpha", -1], "alpha: -1.0 must be positive"),
         (["stages", "--noam_scale", -1], "noam_scale: -1.0 must be 0"),
     ],

@@ -9,6 +9,7 @@ from transformers import AutoModelForSeq2SeqLM
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.gated import GatedMarianMTModel
+from hf_nmt_interp.training.new_models import sparse_config
 from hf_nmt_interp.training.vocabulary import train_marian_tokenizer
 from tests.made_up_corpus import made_up_pairs, write_parallel
 from tests.tiny_models import tiny_model
@@ -72,7 +73,7 @@ def test_wrong_arguments_are_named(start, tmp_path, monkeypatch):
         call(monkeypatch, train_translation, output_dir=tmp_path, train=data["train"], heads="nowhere", vocab_size=70)
     tiny_model("bart").save_pretrained(tmp_path / "bart")
     with pytest.raises(InputError, match="of the family 'bart'; new models are Marian's"):
-        train_translation.sparse_config(train_translation.ModelArguments(heads=str(tmp_path / "bart")))
+        sparse_config(train_translation.ModelArguments(heads=str(tmp_path / "bart")))
     with pytest.raises(InputError, match="'en-fr' is not in the box"):
         call(monkeypatch, train_l0, output_dir=tmp_path, train=data["train"], model="demo:en-fr")
 

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from transformers import MarianMTModel, MarianTokenizer
 
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.training.arguments import DataArguments
 from hf_nmt_interp.training.checkpoints import list_checkpoints
 from tests.made_up_corpus import made_up_pairs, write_parallel
 from tests.tiny_models import tiny_model
@@ -261,12 +262,15 @@ def test_goes_on_from_a_checkpoint_of_many_languages(corpus, tmp_path, run, toke
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"train": None}, r"--train: give two text files or one JSONL file, got \[\]"),
-        ({"train": ["a", "b", "c"]}, "--train: give two text files"),
+        ({"train": None}, r"--train: \[\] does not name the data; give two text files or one JSONL file"),
+        ({"train": ["a", "b", "c"]}, r"--train: \['a', 'b', 'c'\] does not name the data; give two text files"),
         ({"train": ["nowhere.en", "nowhere.de"]}, "nowhere.en: No such file"),
-        ({"dataset": "somewhere", "train": ["a", "b"]}, "--train: with --dataset give the name of one split"),
+        (
+            {"dataset": "somewhere", "train": ["a", "b"]},
+            r"--train: \['a', 'b'\] does not name one split; with --dataset",
+        ),
         ({"streaming": True, "max_steps": None}, "--streaming: a stream has no end; give --max_steps"),
-        ({"eval_strategy": "steps", "eval_steps": 5}, "--eval_strategy: steps needs --valid"),
+        ({"eval_strategy": "steps", "eval_steps": 5}, "--eval_strategy: 'steps' needs --valid"),
         ({"vocab_size": 5000}, "vocab_size: 5000 does not fit the training text"),
         ({"max_length": 2}, "examples: they fill 0 batches"),
         ({"noam_scale": -1}, "noam_scale: -1.0 must be"),
@@ -279,11 +283,11 @@ def test_wrong_arguments_are_named(corpus, tmp_path, run, options, message):
 
 def test_another_vocabulary_size_in_the_same_folder_is_refused(corpus, tmp_path, run):
     run(tmp_path, **text_files(corpus, "train"), max_steps=1)
-    with pytest.raises(InputError, match=r"--vocab_size: 60, but .*tokenizer of an earlier run has 70"):
+    with pytest.raises(InputError, match=r"--vocab_size: 60 is not the 70 of .*tokenizer, made by an earlier run"):
         run(tmp_path, **text_files(corpus, "train"), vocab_size=60)
 
 
 def test_every_argument_has_a_help_text():
-    for kind in (train_translation.ModelArguments, train_translation.DataArguments):
+    for kind in (train_translation.ModelArguments, DataArguments):
         for argument in fields(kind):
             assert argument.metadata["help"].endswith("."), argument.name

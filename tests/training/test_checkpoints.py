@@ -100,7 +100,7 @@ def test_what_cannot_be_averaged_is_refused(tmp_path):
     model = tiny_model("marian")
     with pytest.raises(InputError, match="folders: no checkpoint to average"):
         average_checkpoints(model, [])
-    with pytest.raises(InputError, match=r"empty has no \*.safetensors file"):
+    with pytest.raises(InputError, match=r"empty' has no \*.safetensors file"):
         average_checkpoints(model, [tmp_path / "empty"])
     model.save_pretrained(tmp_path / "a")
     tiny_model("marian", decoder_layers=3).save_pretrained(tmp_path / "deeper")

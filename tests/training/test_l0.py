@@ -198,7 +198,7 @@ def test_what_is_wrong_is_said(tmp_path):
         make_trainer(tmp_path, penalty=-1)
     with pytest.raises(InputError, match="freeze: 'encoder' is not one of decoder"):
         make_trainer(tmp_path, freeze="encoder")
-    with pytest.raises(InputError, match=r"gated_attentions=\['self'\]: \['self'\] not among"):
+    with pytest.raises(InputError, match=r"gated_attentions: \['self'\] has others than all, encoder, decoder, cross"):
         L0Config(output_dir=str(tmp_path), gated_attentions=["self"], use_cpu=True)
     with pytest.raises(InputError, match="the model also has gates on decoder, cross"):
         make_trainer(tmp_path, tiny_gated(), gated_attentions=["encoder"])

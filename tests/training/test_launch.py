@@ -88,7 +88,7 @@ def test_number_of_processes_is_read_from_the_launcher(monkeypatch, words, numbe
 
 def test_errors_of_the_user_are_one_line(monkeypatch, capsys):
     def main():
-        raise InputError("--train: no such file")
+        raise InputError("--train", None, "no such file")
 
     monkeypatch.setattr(sys, "argv", ["scripts/train.py"])
     with pytest.raises(SystemExit) as ended:

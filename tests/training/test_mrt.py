@@ -327,7 +327,7 @@ def test_evaluation_is_cross_entropy(tmp_path):
         ({"search": "greedy"}, "search: 'greedy' is not one of sample, top_p, beam"),
         ({"top_p": 1.5}, "top_p: 1.5 must be above 0 and at most 1"),
         ({"cross_entropy": -1.0}, "cross_entropy: -1.0 must not be negative"),
-        ({"label_smoothing_factor": 0.1}, "label_smoothing_factor: 0.1, but a risk has no labels to smooth"),
+        ({"label_smoothing_factor": 0.1}, "label_smoothing_factor: 0.1 must be 0: a risk has no labels to smooth"),
     ],
 )
 def test_wrong_settings_are_refused(tmp_path, settings, message):
@@ -348,7 +348,7 @@ def test_wrong_risks_are_refused(tmp_path):
     with pytest.raises(InputError, match="risk: 'comet' is not one of bleu"):
         MRTTrainer(trainer.model, MRTConfig(str(tmp_path), risk="comet", use_cpu=True), processing_class=Speller())
     config = ConvSeq2SeqConfig(vocab_size=6, d_model=8, encoder_layers=1, decoder_layers=1)
-    with pytest.raises(InputError, match="model: ConvSeq2SeqForConditionalGeneration is no Transformer"):
+    with pytest.raises(InputError, match="model: ConvSeq2SeqForConditionalGeneration is not a Transformer"):
         make_trainer(tmp_path, ConvSeq2SeqForConditionalGeneration(config))
     with pytest.raises(InputError, match="processing_class: None, but the risk compares texts"):
         MRTTrainer(trainer.model, trainer.args)

@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 from hf_nmt_interp.attribution.rules.alpha_beta import AlphaBeta
 from hf_nmt_interp.attribution.rules.base import Rule
 from hf_nmt_interp.attribution.rules.epsilon import Epsilon
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 
 RULES: dict[str, Any] = {"alpha_beta": AlphaBeta, "epsilon": Epsilon}
 
@@ -30,8 +30,7 @@ def make_rule(name: str, **settings: Any) -> Rule:
     >>> make_rule("alpha_beta", alpha=0.5, beta=0.5)
     AlphaBeta(alpha=0.5, beta=0.5)
     """
-    if name not in RULES:
-        raise InputError("rule", name, f"is not one of {', '.join(RULES)}")
+    check_choice("rule", name, RULES)
     known = rule_settings(name)
     for setting in settings:
         if setting not in known:

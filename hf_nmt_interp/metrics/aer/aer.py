@@ -3,7 +3,7 @@
 import datasets
 import evaluate
 
-from hf_nmt_interp.metrics.aer.rate import alignment_error_rate
+from hf_nmt_interp.metrics.aer import rate
 from hf_nmt_interp.text.pharaoh import parse_links
 
 _DESCRIPTION = """Alignment error rate of word alignments, 1 - (|A and S| + |A and P|) / (|A| + |S|), over the corpus,
@@ -33,6 +33,8 @@ author={Och, Franz Josef and Ney, Hermann}, journal={Computational Linguistics},
 class AlignmentErrorRate(evaluate.Metric):
     """The metric."""
 
+    primary, greater_is_better = rate.primary, rate.greater_is_better
+
     def _info(self) -> evaluate.MetricInfo:
         line = datasets.Value("string")
         return evaluate.MetricInfo(
@@ -46,4 +48,4 @@ class AlignmentErrorRate(evaluate.Metric):
         rows = enumerate(predictions)
         links = [parse_links(line, predictions_base, f"predictions[{n}]")[1] for n, line in rows]
         gold = [parse_links(line, base, f"references[{n}]") for n, line in enumerate(references)]
-        return alignment_error_rate(links, [sure for sure, _ in gold], [possible for _, possible in gold])
+        return rate.alignment_error_rate(links, [sure for sure, _ in gold], [possible for _, possible in gold])

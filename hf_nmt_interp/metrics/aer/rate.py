@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from hf_nmt_interp.errors import InputError
 
 Pairs = Iterable[tuple[int, int]]
+primary, greater_is_better = "aer", False
 
 
 def alignment_error_rate(
@@ -27,12 +28,12 @@ def alignment_error_rate(
     possible = sure if possible is None else possible
     for name, gold in (("sure", sure), ("possible", possible)):
         if len(gold) != len(hypotheses):
-            raise InputError(f"{name}: {len(gold)} sentence pairs, but hypotheses has {len(hypotheses)}")
+            raise InputError(name, None, f"{len(gold)} sentence pairs, but hypotheses has {len(hypotheses)}")
     links, certain, right, found = 0, 0, 0, 0
     for number, given in enumerate(zip(hypotheses, sure, possible, strict=True)):
         sides = [*map(list, given)]
         if wrong := [link for side in sides for link in side if not (isinstance(link, tuple) and len(link) == 2)]:
-            raise InputError(f"links of pair {number}: {wrong[0]!r} is no (source word, target word)")
+            raise InputError("links", wrong[0], "is not a pair (source word, target word)", row=number)
         A, S, P = map(set, sides)
         links, certain = links + len(A), certain + len(S)
         right, found = right + len(A & (P | S)), found + len(A & S)

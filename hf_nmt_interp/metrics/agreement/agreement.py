@@ -8,6 +8,7 @@ import torch
 
 from hf_nmt_interp.analysis.distributions import kendall_tau
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.metrics.agreement import score
 from hf_nmt_interp.metrics.agreement.score import TOP, agreement, contextualized_agreement, random_agreement
 
 _DESCRIPTION = """Share of output words whose highest position in u is among the 5 % highest of v, with its exact value
@@ -41,6 +42,8 @@ author={Snell, Charlie and Zhong, Ruiqi and Klein, Dan and Steinhardt, Jacob}, y
 class Agreement(evaluate.Metric):
     """The metric."""
 
+    primary, greater_is_better = score.primary, score.greater_is_better
+
     def _info(self) -> evaluate.MetricInfo:
         row = datasets.Sequence(datasets.Value("float64"))
         return evaluate.MetricInfo(
@@ -62,7 +65,13 @@ class Agreement(evaluate.Metric):
     ) -> dict[str, Any]:
         for n, (u, v) in enumerate(zip(predictions, references, strict=True)):
             if len(u) != len(v) or not len(u):
-                raise InputError(f"predictions[{n}] has {len(u)} positions, references[{n}] {len(v)}; one at least")
+                raise InputError(
+                    "predictions",
+                    None,
+                    f"has {len(u)} positions, but references[{n}] has {len(v)}",
+                    "give the same positions, at least one",
+                    row=n,
+                )
         u, v = (_padded(rows) for rows in (predictions, references))
         kept = _padded([[1.0] * len(row) for row in predictions]).bool()
         found: dict[str, Any] = {

@@ -7,8 +7,9 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 
+primary, greater_is_better = "agreement", True
 TOP = 0.05
 TIES = ("first", "mean")
 
@@ -32,8 +33,7 @@ def agreement(u: Tensor, v: Tensor, kept: Tensor | None = None, *, top: float = 
     >>> agreement(u, v).item(), agreement(u, v, top=0.5).item()
     (0.0, 1.0)
     """
-    if ties not in TIES:
-        raise InputError(f"ties: {ties!r} is not one of {', '.join(TIES)}")
+    check_choice("ties", ties, TIES)
     kept = _check(kept, u=u, v=v)
     hidden = u.masked_fill(~kept, -torch.inf)
     highest = (hidden == hidden.amax(-1, keepdim=True)) & kept
@@ -53,7 +53,7 @@ def in_top(v: Tensor, kept: Tensor | None = None, *, top: float = TOP) -> Tensor
     """
     kept = _check(kept, v=v)
     if not 0 < top <= 1:
-        raise InputError(f"top: {top} must be above 0 and at most 1")
+        raise InputError("top", top, "must be above 0 and at most 1")
     falling = -v.masked_fill(~kept, -torch.inf)
     above = torch.searchsorted(falling.sort(-1).values, falling.contiguous())  # how many are strictly higher
     share = Fraction(str(top))  # 0.05 * 140 is above 7 in binary
@@ -108,8 +108,10 @@ def contextualized_agreement(
     """
     if not agreements or set(agreements) != set(performances):
         raise InputError(
-            f"agreements, performances: of steps {sorted(agreements)} and {sorted(performances)}; give both for the "
-            "same steps, one at least"
+            "agreements, performances",
+            None,
+            f"have the steps {sorted(agreements)} and {sorted(performances)}",
+            "give both for the same steps, at least one",
         )
     for step in sorted(agreements):
         if agreements[step] > value:
@@ -121,10 +123,10 @@ def _check(kept: Tensor | None, **scores: Tensor) -> Tensor:
     shapes = {name: list(z.shape) for name, z in scores.items()} | ({} if kept is None else {"kept": list(kept.shape)})
     if len(set(map(tuple, shapes.values()))) > 1 or not all(shapes.values()):
         named = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-        raise InputError(f"{named}: one shape [..., L] is needed for all")
+        raise InputError(named, None, "one shape [..., L] is needed for all")
     first = next(iter(scores.values()))
     kept = torch.ones_like(first, dtype=torch.bool) if kept is None else kept.bool()
     for name, z in scores.items():
         if (z.isnan() & kept).any():
-            raise InputError(f"{name}: has NaN among the positions that count; check where it comes from")
+            raise InputError(name, None, "has NaN among the positions that count", "check where it comes from")
     return kept

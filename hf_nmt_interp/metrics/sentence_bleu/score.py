@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import check_choice
 
 _ORDER = 4
 
@@ -19,6 +19,8 @@ class SentenceBLEU:
     [71.7, 59.5, 0.0]
     """
 
+    primary, greater_is_better = "sentence_bleu", True
+
     def __init__(self, tokenize: str = "13a", smoothing: str = "exp") -> None:
         from sacrebleu.metrics.bleu import BLEU
 
@@ -26,8 +28,7 @@ class SentenceBLEU:
             ("tokenize", tokenize, BLEU.TOKENIZERS),
             ("smoothing", smoothing, list(BLEU.SMOOTH_DEFAULTS)),
         ):
-            if value not in known:
-                raise InputError(f"{name}: {value!r} is not one of {', '.join(known)}")
+            check_choice(name, value, known)
         self._bleu = BLEU(tokenize=tokenize, smooth_method=smoothing, effective_order=True)
 
     def __call__(self, candidates: Sequence[str], reference: str) -> list[float]:

@@ -32,6 +32,8 @@ Sentence-Level {BLEU}}, author={Chen, Boxing and Cherry, Colin}, booktitle={WMT}
 class MeanSentenceBLEU(evaluate.Metric):
     """The metric."""
 
+    primary, greater_is_better = SentenceBLEU.primary, SentenceBLEU.greater_is_better
+
     def _info(self) -> evaluate.MetricInfo:
         text = datasets.Value("string")
         return evaluate.MetricInfo(

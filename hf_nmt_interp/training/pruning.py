@@ -1,0 +1,59 @@
+"""A pruning from end to end: the translator before, its training with gates, what is left."""
+
+from pathlib import Path
+from typing import Any
+
+from hf_nmt_interp.training.job import Job
+
+
+def train_and_prune(job: Job, test_before: bool) -> None:
+    """Train a gated model and prune it; write the gated and the pruned model, and heads and scores before and after.
+
+    Args:
+        job: of an `L0Trainer`.
+        test_before: whether the translator is also tested before the training.
+    """
+    model, tokenizer, config = job.trainer.model, job.trainer.processing_class, job.trainer.args
+    results = {"before": describe(model.prune()) | (job.test() if test_before else {})}
+    training = job.train()
+    pruned = model.prune()
+    results["pruned"] = describe(pruned) | job.test(pruned)
+    if job.trainer.is_world_process_zero():
+        for name, found in (("gated", model), ("pruned", pruned)):
+            folder = Path(config.output_dir) / name
+            found.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+            job.write_card(folder, training | results["pruned"], found, shared=found is pruned)
+        job.write({**training, "penalty": config.penalty, **results, "kept_heads": pruned.config.kept_heads})
+        print_table(results)
+        job.push(folder)  # the pruned one
+    job.end()
+
+
+def describe(model: Any) -> dict[str, Any]:
+    """Heads of encoder self-, decoder self- and cross-attention at test time, and the parameters of the model."""
+    kept = {kind: [len(heads) for heads in layers] for kind, layers in model.kept_heads().items()}
+    heads = "/".join(str(sum(layers)) for layers in kept.values())
+    return {"heads": heads, "heads_by_layer": kept, "parameters": model.num_parameters()}
+
+
+def print_table(results: dict[str, dict[str, Any]]) -> None:
+    """Heads, parameters and scores of each model."""
+    from rich.console import Console
+
+    from hf_nmt_interp.report.terminal import table
+
+    def score(found: dict[str, Any], name: str) -> str:
+        return f"{found[name]:.2f}" if name in found else ""
+
+    rows = [
+        {
+            "model": name,
+            "heads e/d/d-e": found["heads"],
+            "parameters": f"{found['parameters']:,}",
+            "BLEU": score(found, "test_bleu"),
+            "chrF": score(found, "test_chrf"),
+        }
+        for name, found in results.items()
+    ]
+    Console().print(table(rows))
