@@ -16,9 +16,8 @@ def contribution_entropy(contributions: np.ndarray) -> np.ndarray:
     [0.6931, 0.0]
     """
     if (contributions < 0).any():
-        raise InputError(
-            "contributions: some are negative; entropies need a method without signs, e.g. lrp or smoothgrad"
-        )
+        remedy = "entropies need a method without signs, e.g. lrp or smoothgrad"
+        raise InputError("contributions", None, "some are negative", remedy)
     mass = contributions.sum(-1, keepdims=True)
     p = np.divide(contributions, mass, out=np.full_like(contributions, np.nan), where=mass != 0)
     return 0.0 - np.where(p == 0, 0, p * np.log(np.where(p == 0, 1, p))).sum(-1)
@@ -101,7 +100,7 @@ class RunningCurve:
     def curve(self) -> Curve:
         """Mean and confidence interval by position."""
         if not len(self.count):
-            raise InputError("results: none given; the mean needs at least one sentence")
+            raise InputError("results", None, "none given", "the mean needs at least one sentence")
         n = self.count
         mean = np.where(n > 0, self.mean, np.nan)
         # the standard error needs two sentences

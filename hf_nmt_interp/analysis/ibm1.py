@@ -35,9 +35,10 @@ class IBM1:
 
     def __init__(self, pairs: Iterable[tuple[Words, Words]], iterations: int = 1) -> None:
         if iterations < 1:
-            raise InputError(f"iterations: {iterations} must be at least 1")
+            raise InputError("iterations", iterations, "must be at least 1")
         if iterations > 1 and iter(pairs) is pairs:
-            raise InputError(f"pairs: an iterator can be read once, not {iterations} times; give a list or a corpus")
+            problem = f"an iterator can be read once, not {iterations} times"
+            raise InputError("pairs", None, problem, "give a list or a corpus")
         self.sources: dict[Hashable, int] = {}
         self.targets: dict[Hashable, int] = {}
         table = _Sums()
@@ -45,7 +46,7 @@ class IBM1:
             table.add((x << _SHIFT) + y, np.repeat(1 / lengths, lengths))
         self.keys, self.counts = table.merged()  # [n] in rising order, [n]
         if not len(self.keys):
-            raise InputError("pairs: there is no pair with words on both sides; is the corpus empty?")
+            raise InputError("pairs", None, "there is no pair with words on both sides", "is the corpus empty?")
         for _ in range(iterations - 1):
             self.counts = self._expected_counts(pairs)
 
@@ -69,7 +70,7 @@ class IBM1:
         for x, y, lengths in self._chunks(pairs, learn=False):
             place, found = self._find((x << _SHIFT) + y)
             if not found.all():
-                raise InputError("pairs: not the same as when they were first read; give a list or a corpus")
+                raise InputError("pairs", None, "not the same as when they were first read", "give a list or a corpus")
             beta = trans[place]
             sums = np.add.reduceat(beta, np.cumsum(lengths) - lengths)  # of each (pair, t)
             counts += np.bincount(place, beta / np.repeat(sums, lengths), len(counts))
@@ -113,7 +114,7 @@ class IBM1:
         """The most likely translations of a word, and how likely they are."""
         x = self.sources.get(source)
         if x is None:
-            raise InputError(f"source: {source!r} is not a source word of the corpus")
+            raise InputError("source", source, "is not a source word of the corpus")
         here = slice(*np.searchsorted(self.keys, [x << _SHIFT, (x + 1) << _SHIFT]))
         shares, names = self.counts[here] / self.counts[here].sum(), list(self.targets)
         order = np.argsort(-shares, kind="stable")[:number]

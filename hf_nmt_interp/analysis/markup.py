@@ -61,7 +61,8 @@ def parse(text: str) -> tuple[Node, str]:
         if match["close"]:
             node = open_nodes.pop()
             if not open_nodes or _name(node.open) != name:
-                raise InputError(f"source: {item} at {match.start()} closes no open tag; the tags must be nested")
+                problem = f"{item} at {match.start()} closes no open tag"
+                raise InputError("source", None, problem, "the tags must be nested")
             node.close, node.end = item, size
         elif name is None or item.endswith("/>") or (name.lower() in _VOID and not re.search(rf"</{name}[\s>]", text)):
             spaces = not plain or plain[-1].isspace(), at == len(text) or text[at].isspace()
@@ -72,9 +73,12 @@ def parse(text: str) -> tuple[Node, str]:
             open_nodes[-1].children.append(node)
             open_nodes.append(node)
             if len(open_nodes) > _DEEPEST:
-                raise InputError(f"source: {item} at {match.start()} is inside {_DEEPEST - 1} others; nest fewer tags")
+                problem = f"{item} at {match.start()} is inside {_DEEPEST - 1} others"
+                raise InputError("source", None, problem, "nest fewer tags")
     if len(open_nodes) > 1:
-        raise InputError(f"source: {open_nodes[-1].open} is not closed; write &lt; for a < that is no tag")
+        raise InputError(
+            "source", None, f"{open_nodes[-1].open} is not closed", "write &lt; for a < that is not a tag"
+        )
     plain += text[at:]
     root = open_nodes[0]
     root.text = "".join(plain.replace(_POINT, "").split())
@@ -143,17 +147,17 @@ def transfer_markup(
         return transfer_markup([source], model, tokenizer, translation, links, method, **settings)[0]
     source = as_sentences("source", source)
     if wrong := [text for text in source if not isinstance(text, str)]:
-        raise InputError(f"source: {wrong[0]!r} is no text")
+        raise InputError("source", None, f"{wrong[0]!r} is not text")
     trees = [parse(_BREAK.sub(r"\g<0> ", text) if links is None else text) for text in source]
     plain = [text for _, text in trees]
     if links is not None and translation is None:
-        raise InputError("translation: needed if links are given")
+        raise InputError("translation", None, "needed if links are given")
     for name, given in (("translation", translation), ("links", links)):
         if given is not None and len(given) != len(plain):
-            raise InputError(f"{name}: {len(given)} given for {len(plain)} sources; one each is needed")
+            raise InputError(name, len(given), f"given for {len(plain)} sources", "give one each")
     if links is None:
         if model is None or tokenizer is None:
-            raise InputError("model: needed with its tokenizer to align, unless links are given")
+            raise InputError("model", None, "needed with its tokenizer to align, unless links are given")
         found = align_words(model, tokenizer, plain, translation, method, **{"punctuation": "separate"} | settings)
         pairs = [(a.source_words, a.target_words, a.target_text, _complete(a)) for a in found]
     else:
@@ -171,7 +175,7 @@ def _complete(alignment: WordAlignment) -> Links:
 def _transfer(root: Node, source_words: list[str], target_words: list[str], translation: str, links: Links) -> str:
     chunks = translation.split()
     if "".join(target_words) != "".join(chunks):
-        raise InputError(f"translation: {translation!r} has special tokens; leave them out")
+        raise InputError("translation", translation, "has special tokens", "leave them out")
     n, starts = len(target_words), [0, *accumulate(map(len, target_words))]
     breaks = set(accumulate(map(len, chunks)))
     marks: list[list[_Mark]] = [[] for _ in range(n + 1)]
@@ -189,7 +193,7 @@ def _locate(words: list[str], root: Node) -> list[Span]:
     for word in words:
         at = root.text.find(word, at)
         if at < 0:
-            raise InputError(f"source: the word {word!r} is not where it should be in {root.text!r}")
+            raise InputError("source", None, f"the word {word!r} is not where it should be in {root.text!r}")
         spans.append((at, at + len(word)))
         at += len(word)
     return spans
@@ -236,7 +240,9 @@ class _Placing:
         self.linked: list[set[int]] = [set() for _ in range(size)]  # source words of each target word
         for i, j in links:
             if not (0 <= i < len(words) and 0 <= j < size):
-                raise InputError(f"links: {i}-{j} is out of range for {len(words)} source and {size} target words")
+                raise InputError(
+                    "links", None, f"{i}-{j} is out of range for {len(words)} source and {size} target words"
+                )
             self.linked[j].add(i)
 
     def marks(self, parent: Node, span: Span) -> Iterator[tuple[int, _Mark]]:

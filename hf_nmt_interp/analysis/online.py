@@ -7,7 +7,7 @@ methods need the whole sentence: they are computed when `generate()` returns, fr
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from transformers import LogitsProcessor, PreTrainedModel
 
 from hf_nmt_interp.analysis.alignment import WordAlignment, extract_links, make_aligner, normalise, word_scores
 from hf_nmt_interp.attribution.api import explain
+from hf_nmt_interp.attribution.attention import AttentionWeights
 from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.decoding.batch import Translation
@@ -90,7 +91,8 @@ class AlignedGeneration(LogitsProcessor):
     ) -> None:
         self.alignments: list[WordAlignment] = []
         self._explainer, self._tokenizer, self._callback = explainer, tokenizer, callback
-        self._attention = cast(Any, explainer) if explainer.aligns_online else None
+        online = isinstance(explainer, AttentionWeights) and explainer.aligns_online
+        self._attention: Any = explainer if online else None
         # a token's scores depend on what was decoded before it, or also on itself
         self._shift = 1 if self._attention and not self._attention.shifted else 2
         self.tape = Tape(self._attention.cross.recorded if self._attention else [])

@@ -98,9 +98,8 @@ def _states_only(model: Any, input_ids: Tensor, labels: Tensor, mask: Tensor | N
     """Where the prediction is a function of the context alone: one row of logits for each position."""
     labels = labels[:, None] if labels.ndim == 1 else labels
     if input_ids.ndim != 2 or labels.ndim != 2 or len(labels) != len(input_ids):
-        raise InputError(
-            f"labels: of shape {list(labels.shape)} for input_ids of {list(input_ids.shape)}; [B] or [B, T] is needed"
-        )
+        problem = f"of shape {list(labels.shape)} for input_ids of {list(input_ids.shape)}"
+        raise InputError("labels", None, problem, "[B] or [B, T] is needed")
     mask = torch.ones_like(input_ids) if mask is None else mask
     kept = (mask != 0)[:, None] & (labels != -100)[:, :, None]  # [B, T, S]
     logits = model.output_logits(model(input_ids, mask, output_hidden_states=True).hidden_states[0])  # [B, S, V]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.text.pharaoh import Links
 
 # the order matters: links that are added early hinder later ones
@@ -73,13 +73,12 @@ def symmetrize(forward: Any, backward: Any, heuristic: str = "grow-diag-final") 
     >>> sorted(symmetrize({(0, 0), (1, 1)}, {(0, 0), (2, 1)}, "grow-diag"))
     [(0, 0), (1, 1), (2, 1)]
     """
-    if heuristic not in HEURISTICS:
-        raise InputError(f"heuristic: {heuristic!r} is not one of {', '.join(HEURISTICS)}")
+    check_choice("heuristic", heuristic, HEURISTICS)
     forward, backward = (links if isinstance(links, set | frozenset) else list(links) for links in (forward, backward))
     if isinstance(forward, set | frozenset) or any(isinstance(link, tuple) for link in forward):
         return HEURISTICS[heuristic](set(forward), set(backward))
     if len(forward) != len(backward):
-        raise InputError(f"backward: {len(backward)} sentence pairs, but forward has {len(forward)}")
+        raise InputError("backward", len(backward), f"sentence pairs, but forward has {len(forward)}")
     return [HEURISTICS[heuristic](set(f), set(b)) for f, b in zip(forward, backward, strict=True)]
 
 

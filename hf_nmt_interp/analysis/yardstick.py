@@ -29,9 +29,8 @@ def eflomal_links(pairs: Sequence[Pair], training: Iterable[Pair]) -> tuple[list
     try:
         from eflomal import Aligner
     except ImportError as error:
-        raise InputError(
-            'eflomal is not installed; pip install -c constraints.txt -e ".[yardstick]", or leave it out'
-        ) from error
+        remedy = 'pip install -c constraints.txt -e ".[yardstick]", or leave it out'
+        raise InputError("eflomal", None, "is not installed", remedy) from error
     with TemporaryDirectory() as folder:
         sides = [Path(folder, name) for name in ("source", "target")]
         with sides[0].open("w", encoding="utf-8") as source, sides[1].open("w", encoding="utf-8") as target:

@@ -21,7 +21,7 @@ def set_languages(model: Any, tokenizer: Any, source: str | None, target: str | 
         token = getattr(tokenizer, "lang_code_to_token", {}).get(code, code)
         ids[name] = None if code is None else tokenizer.convert_tokens_to_ids(token)
         if code is not None and ids[name] in (None, tokenizer.unk_token_id):
-            raise InputError(f"{name}: {code!r} is not a language of {type(tokenizer).__name__}")
+            raise InputError(name, code, f"is not a language of {type(tokenizer).__name__}")
     if source is not None:
         tokenizer.src_lang = source
     if target is not None:

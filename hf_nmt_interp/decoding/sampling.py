@@ -122,7 +122,8 @@ def _step(model: Any, states: Tensor, attention_mask: Tensor, ids: Tensor, cache
         use_cache=True,
     )
     if not isinstance(output.past_key_values, EncoderDecoderCache):
-        raise InputError(f"model: {type(model).__name__} has no EncoderDecoderCache; take candidates by beam or top_p")
+        problem = f"{type(model).__name__} has no EncoderDecoderCache"
+        raise InputError("model", None, problem, "take candidates by beam or top_p")
     return output
 
 

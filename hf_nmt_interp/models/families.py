@@ -178,10 +178,8 @@ def parts(model: nn.Module) -> Parts:
     for base in type(model).__mro__:
         if base.__name__ in _BUILDERS:
             return _BUILDERS[base.__name__](model)
-    raise InputError(
-        f"model: {type(model).__name__} is not a family this library knows; it knows {', '.join(_BUILDERS)} and "
-        "their subclasses"
-    )
+    problem = f"{type(model).__name__} is not a family this library knows"
+    raise InputError("model", None, problem, f"it knows {', '.join(_BUILDERS)} and their subclasses")
 
 
 def positions(stack: Any) -> int | None:
@@ -290,12 +288,10 @@ def _bert2bert(model: Any) -> Parts:
 
     encoder, decoder = model.encoder, model.decoder
     if not (hasattr(encoder, "embeddings") and hasattr(decoder, "bert")):
-        raise InputError(
-            f"model: EncoderDecoderModel of {type(encoder).__name__} and {type(decoder).__name__} is not known; "
-            "BertModel with BertLMHeadModel is"
-        )
+        problem = f"EncoderDecoderModel of {type(encoder).__name__} and {type(decoder).__name__} is not known"
+        raise InputError("model", None, problem, "BertModel with BertLMHeadModel is")
     if getattr(model, "enc_to_dec_proj", None) is not None:
-        raise InputError("model: encoder and decoder of different width (enc_to_dec_proj) are not supported")
+        raise InputError("model", None, "encoder and decoder of different width (enc_to_dec_proj) are not supported")
     head = decoder.cls.predictions
     last = head.transform
     between = OutputHead(last.dense, last.transform_act_fn, last.LayerNorm)

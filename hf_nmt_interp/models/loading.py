@@ -29,7 +29,7 @@ def load_model(kind: Any, name: str, argument: str = "--model", **settings: Any)
     settings |= {"dtype": "float32", "trust_remote_code": False}
     with _reading(name, argument) as place:
         model, info = kind.from_pretrained(place, output_loading_info=True, ignore_mismatched_sizes=True, **settings)
-    _check_weights(f"{argument}: {name!r}", model, info)
+    _check_weights(argument, name, model, info)
     return model
 
 
@@ -49,11 +49,11 @@ def load_tokenizer(name: str, argument: str = "--model") -> Any:
     try:
         return AutoTokenizer.from_pretrained(place, trust_remote_code=False)
     except ImportError as error:  # it needs a library that is not installed
-        raise InputError(f"{argument}: {name!r}: its tokenizer cannot be loaded: {_reason(error, True)}") from error
+        raise InputError(argument, name, f"has a tokenizer that cannot be loaded: {_reason(error, True)}") from error
     except (OSError, ValueError, RuntimeError, *_MISFITS) as error:  # TypeError: Marian's, where files are missing
         if not os.path.exists(place) and _is_offline(error):
-            raise InputError(f"{argument}: {name!r} cannot be loaded: {_reason(error, False)}") from error
-        raise InputError(f"{argument}: {name!r} has no tokenizer that loads; save it beside the weights") from error
+            raise InputError(argument, name, f"cannot be loaded: {_reason(error, False)}") from error
+        raise InputError(argument, name, "has no tokenizer that loads", "save it beside the weights") from error
 
 
 def is_path(name: str) -> bool:
@@ -66,15 +66,15 @@ def _find(name: str, argument: str) -> str:
     path = Path(find_model(name)).expanduser()
     if not os.path.exists(path):  # Path.exists raises for names that are too long for a file
         if is_path(name):
-            raise InputError(f"{argument}: there is no folder {name!r}")
+            raise InputError(argument, None, f"there is no folder {name!r}")
         return name
     if not (path / "config.json").exists():
-        raise InputError(f"{argument}: {name!r} has no config.json; give a folder written by save_pretrained")
+        raise InputError(argument, name, "has no config.json", "give a folder written by save_pretrained")
     for file in sorted(path.glob("*.json")):  # transformers passes over some of them in silence
         try:
             json.loads(file.read_bytes())
         except ValueError as error:
-            raise InputError(f"{argument}: {file} is no JSON ({error}); save the model again") from error
+            raise InputError(argument, None, f"{file} is not JSON ({error})", "save the model again") from error
     return str(path)
 
 
@@ -91,25 +91,24 @@ def _reading(name: str, argument: str) -> Iterator[str]:
         yield place
     except (*wrong, *_MISFITS) as error:
         reason = _reason(error, os.path.exists(place))
-        raise InputError(f"{argument}: {name!r} cannot be loaded: {reason}") from error
+        raise InputError(argument, name, f"cannot be loaded: {reason}") from error
 
 
-def _check_weights(what: str, model: Any, info: dict[str, Any]) -> None:
-    """Refuse weights that would be random or are no numbers; say which have no place in the model."""
+def _check_weights(argument: str, name: str, model: Any, info: dict[str, Any]) -> None:
+    """Refuse weights that would be random or are not numbers; say which have no place in the model."""
     if missing := sorted(info["missing_keys"]):
-        raise InputError(f"{what} has no weights for {missing[0]} and {len(missing) - 1} others")
+        raise InputError(argument, name, f"has no weights for {missing[0]} and {len(missing) - 1} others")
     if mismatched := sorted(info["mismatched_keys"]):
         key, found, needed = mismatched[0]
-        raise InputError(
-            f"{what} has {key} of {list(found)} where its config.json needs {list(needed)}, and "
-            f"{len(mismatched) - 1} others like it; they are not of the same model"
-        )
+        others = f"and {len(mismatched) - 1} others like it"
+        problem = f"has {key} of {list(found)} where its config.json needs {list(needed)}, {others}"
+        raise InputError(argument, name, problem, "they are not of the same model")
     weights = *model.named_parameters(), *model.named_buffers()  # the bias of the logits is a buffer
     if bad := next((key for key, weight in weights if not weight.isfinite().all()), None):
-        raise InputError(f"{what} has NaN or inf in {bad}; take an earlier checkpoint")
+        raise InputError(argument, name, f"has NaN or inf in {bad}", "take an earlier checkpoint")
     if unused := sorted(info["unexpected_keys"]):
         print(
-            f"hf-nmt-interp: {what} has weights that its config.json has no place for, {unused[0]} and "
+            f"hf-nmt-interp: {argument}: {name!r} has weights that its config.json has no place for, {unused[0]} and "
             f"{len(unused) - 1} others; they are left out",
             file=sys.stderr,
         )

@@ -173,7 +173,7 @@ def test_tags_that_are_not_nested_are_refused(source, message):
 def test_wrong_input():
     with pytest.raises(hni.InputError, match="source: 'None' is no list of sentences"):
         hni.transfer_markup(None)
-    with pytest.raises(hni.InputError, match="source: 3 is no text"):
+    with pytest.raises(hni.InputError, match="source: 3 is not text"):
         hni.transfer_markup(["a", 3])
     with pytest.raises(hni.InputError, match="model: needed"):
         hni.transfer_markup("a")

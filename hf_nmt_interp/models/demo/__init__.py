@@ -12,7 +12,7 @@ def demo_folder(direction: str = "en-de") -> Path:
     """Where a translator of the box is kept, as `save_pretrained` writes it."""
     known = sorted(path.parent.name for path in _HERE.glob("*/config.json"))
     if direction not in known:
-        raise InputError(f"direction: {direction!r} is not in the box; it has {', '.join(known)}")
+        raise InputError("direction", direction, "is not in the box", f"it has {', '.join(known)}")
     return _HERE / direction
 
 
