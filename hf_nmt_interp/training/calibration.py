@@ -13,12 +13,7 @@ from hf_nmt_interp.models.calibrated import CalibratedAttentionMixin
 from hf_nmt_interp.models.demo import find_model
 from hf_nmt_interp.models.loading import load_config, load_model
 from hf_nmt_interp.training.arguments import option
-from hf_nmt_interp.training.losses import (
-    label_smoothed_cross_entropy,
-    linear_cross_entropy,
-    mask_distance,
-    mask_loss,
-)
+from hf_nmt_interp.training.losses import label_smoothed_cross_entropy, linear_cross_entropy, mask_distance, mask_loss
 from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
 
 
@@ -87,12 +82,8 @@ class CalibrationTrainer(TranslationTrainer):
 
     def __init__(self, model: Any, args: CalibrationConfig, **more: Any) -> None:
         if not hasattr(model, "two_passes"):
-            raise InputError(
-                "model",
-                None,
-                f"{type(model).__name__} has no masks",
-                "load it with load_calibrated or a Calibrated class",
-            )
+            problem = f"{type(model).__name__} has no masks"
+            raise InputError("model", None, problem, "load it with load_calibrated or a Calibrated class")
         super().__init__(model=model, args=args, **more)
         self.add_callback(CountSteps())
         self._seen: list[Tensor] = []  # perturbed loss, distance and mean mask of each batch since the last log

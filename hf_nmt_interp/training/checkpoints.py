@@ -91,9 +91,5 @@ def _check_same_weights(weights: dict, others: dict, folder: str | Path, *, exac
     names = set(weights) ^ set(others) if exact else set(weights) - set(others)
     shapes = {name for name in set(weights) & set(others) if weights[name].shape != others[name].shape}
     if different := sorted(names | shapes):
-        raise InputError(
-            "folders",
-            str(folder),
-            f"has other weights than the model or the checkpoints before it: {', '.join(different[:3])}",
-            "give checkpoints of the same run",
-        )
+        problem = f"has other weights than the model or the checkpoints before it: {', '.join(different[:3])}"
+        raise InputError("folders", str(folder), problem, "give checkpoints of the same run")
