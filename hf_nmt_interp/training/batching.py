@@ -49,7 +49,7 @@ def cut_by_tokens(sizes: list[tuple[int, int]], budget: int) -> Iterator[slice]:
 
 
 class TokenBatches(IterableDataset):
-    """Batches of at most `budget` padded tokens a side, shuffled anew each epoch, dealt in turn to `world` processes.
+    """Batches of at most `budget` padded tokens a side, shuffled each epoch, dealt in turn to `world` processes.
 
     Where the batches of a list are cut depends on the lengths only, so every epoch has equally many. Each example
     comes once in an epoch, but for up to `world - 1` batches left over in dealing, which are others in each epoch.

@@ -22,7 +22,7 @@ def load_calibrated(name: str, from_scratch: bool = False, **settings: Any) -> A
 
     Args:
         name: folder, id on the Hub, or `demo:en-de` and the like for a translator in the box.
-        from_scratch: take the checkpoint's sizes only, and draw all weights anew.
+        from_scratch: take the checkpoint's sizes only, and draw new weights.
         settings: of `from_pretrained`, e.g. `fusion="anneal", anneal_steps=3000`.
     """
     kind = load_config(name, "name").model_type.removeprefix("calibrated_")
@@ -145,7 +145,7 @@ def _summary(perturbed: Tensor, distance: Tensor, masks, inputs: dict[str, Any])
 
 
 class CountSteps(TrainerCallback):
-    """Tells the model of each step, before its checkpoint is written."""
+    """Counts the steps in the model, before its checkpoint is written."""
 
     def on_step_end(self, args, state, control, **kwargs) -> None:
         getattr(kwargs["model"], "module", kwargs["model"]).count_step()

@@ -25,7 +25,7 @@ def list_checkpoints(folder: str | Path, *, complete: bool = True, resumable: bo
         folder: the run's `output_dir`.
         complete: leave out those that are half written or half deleted: weights or `trainer_state.json` are missing,
             or a file is cut off. Ours get their names when they are whole, and are in `unfinished` before.
-        resumable: of the complete ones leave out those that miss what training goes on from, such as `optimizer.pt`,
+        resumable: of the complete ones leave out those without what resuming needs, such as `optimizer.pt`,
             unless the run saves models only.
     """
     pattern = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")

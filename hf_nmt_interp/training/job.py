@@ -142,7 +142,7 @@ class Job:
             callback.log = self.trainer.log
 
     def train(self) -> dict[str, float]:
-        """Train, going on from the last checkpoint; how long and how far over all restarts."""
+        """Train, from the last checkpoint if there is one; return time and steps over all restarts."""
         self.trainer.train(resume_from_checkpoint=find_checkpoint(self.trainer.args))
         if bad := next((name for name, w in self.trainer.model.named_parameters() if not w.isfinite().all()), None):
             remedy = "train in another --output_dir, with a lower learning rate or a longer warm-up"

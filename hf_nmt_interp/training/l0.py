@@ -184,7 +184,7 @@ def count_heads(model: Any) -> dict[str, float]:
 class GateHistory(TrainerCallback):
     """Writes every gate at every log to `gates.csv`: step, kind, layer, head, log_alpha and open = 1 - P(g = 0).
 
-    A run that goes on from a checkpoint goes on with the file of that step. Logs before the training are not its own.
+    A resumed run continues the file from the step of its checkpoint. Logs before the training are left out.
     """
 
     _last = math.inf

@@ -25,8 +25,8 @@ def train_marian_tokenizer(
         folder: gets source.spm, target.spm (the same model), vocab.json and tokenizer_config.json.
         vocab_size: number of ids, with `</s>`, `<unk>` and `<pad>`.
         source_lang: language code, kept in the tokenizer's settings.
-        target_lang: likewise.
-        max_length: most tokens of a sentence, kept likewise.
+        target_lang: the same for the target.
+        max_length: most tokens of a sentence, kept too.
     """
     from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
