@@ -17,7 +17,7 @@ Examples:
     python trainer_scripts/study_attention_learning.py --task classification --output_dir runs/reviews \
         --train train.tsv --valid valid.tsv --tokens_per_batch 5000 --max_steps 4000
 
-The same command run again goes on where it was stopped. The output folder gets a folder for each training, with its
+Run the same command again to resume. The output folder gets a folder for each training, with its
 checkpoints and `snapshots/`; `row.csv`, the table's row; `curves.csv` with all agreements at all steps; `curves.svg`.
 """
 

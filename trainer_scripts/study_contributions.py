@@ -16,8 +16,8 @@ Examples:
     python trainer_scripts/study_contributions.py stages --output_dir runs/study --train train.en train.de \
         --test test.en test.de --held valid.en valid.de --steps 800 --every 25
 
-The same command run again goes on where it was stopped; a training that has ended is not repeated. What is not named
-here goes to every training, e.g. `--learning_rate 1e-4 --bf16 true`; see `train_translation.py`.
+Run the same command again to resume; a training that has ended is not repeated. Other arguments go to every training,
+e.g. `--learning_rate 1e-4 --bf16 true`; see `train_translation.py`.
 
 The output folder gets a folder for each training, STUDY.svg with its numbers in STUDY.csv, and STUDY.json with the
 table that is printed: BLEU of --test, means over steps and held-out pairs, minutes of training.
@@ -36,7 +36,7 @@ from hf_nmt_interp.training.launch import is_lone, run_script
 
 BOX = "box"
 QUIET = ["--report_to", "none", "--per_device_eval_batch_size", "50"]
-# a translator goes on as it is, with small steps
+# a translator is trained further with small steps
 GO_ON = "--learning_rate 5e-5 --lr_scheduler_type constant --tokens_per_batch 200 --logging_steps 5"
 GO_ON += " --save_steps 25 --save_total_limit 1"
 # a new one is trained quickly
@@ -88,7 +88,7 @@ def ways(args: argparse.Namespace) -> dict[str, tuple[str, list]]:
 
 
 def study_objectives(args: argparse.Namespace) -> None:
-    """Ways to train a translator on (section 5)."""
+    """Ways to train a translator further (section 5)."""
     trainings = trainings_of(args)
     trainings.score(import_module("train_translation"), args.model, args.test)
     for name, (script, words) in ways(args).items():

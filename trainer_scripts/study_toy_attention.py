@@ -24,7 +24,7 @@ Studies:
                agrees with attention as it is usually learned? (table 10)
 
 Each writes STUDY.png and its numbers as STUDY.csv into --output_dir, and prints a table. All seeds of a condition are
-trained side by side. The same command run again goes on where it was stopped.
+trained side by side. Run the same command again to resume.
 
 A copier has learned when at least 95 % of the test's words are right at the end (the words before them are given), and
 has failed below 60 %. A model that only knows which words it has not written yet is right for 11 % of them.

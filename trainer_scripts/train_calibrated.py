@@ -1,7 +1,7 @@
 """Train a translator together with the masks that calibrate its cross-attention (lu2021).
 
 Examples:
-    # go on from a translator
+    # start from a translator
     python trainer_scripts/train_calibrated.py --model demo:en-de --fusion gate --output_dir runs/gate \
         --train train.en train.de --test test.en test.de --alpha 0.1 --learning_rate 1e-4 \
         --lr_scheduler_type constant --max_steps 3000 --save_steps 500 --save_total_limit 2
@@ -16,8 +16,8 @@ Examples:
     sacrebleu test.de -i baseline.de anneal.de gate.de --paired-bs
 
 Starts from any plain or calibrated Marian, BART, mBART or M2M100/NLLB checkpoint. Data are given as for
-`train_translation.py`. The same command run again goes on from the last checkpoint in --output_dir. `loss` in the logs
-is that of the translator; `perturbed_loss` should be above it, and `mask_mean` nearer to 1 with a larger --alpha.
+`train_translation.py`. Run the same command again to resume from the last checkpoint in --output_dir. `loss` in the
+logs is that of the translator; `perturbed_loss` should be above it, and `mask_mean` nearer to 1 with a larger --alpha.
 """
 
 from dataclasses import dataclass

@@ -16,14 +16,15 @@ Examples:
     python trainer_scripts/train_translation.py --heads runs/l0-all/pruned ...
 
 Starts from any plain, gated or pruned Marian, BART, mBART, M2M100/NLLB or T5 checkpoint. Data are given as for
-`train_translation.py`. The same command run again goes on from the last checkpoint in --output_dir. At the end there
+`train_translation.py`. Run the same command again to resume from the last checkpoint in --output_dir. At the end there
 are `gated/` and `pruned/`, which `from_pretrained` loads, `gates.csv` with every gate over time, and `results.json`
-with heads, parameters and scores of the translator before and pruned; with its gates of 0 and 1 it translates alike.
+with heads, parameters and scores of the translator before and pruned; the gated model with gates of 0 and 1
+translates as the pruned one.
 
 A larger --penalty closes more heads. In runs like the first command above (docs/pruning.md), 17, 5 and 2 of the box
 translator's 32 encoder heads are left with penalties of 0.002, 0.005 and 0.02. A gate moves by at most about
---gate_learning_rate a step, and has to get from --gate_init below 0 to close its head; let the run go on several times
-as long as that takes, so that the weights adapt to the heads that are left.
+--gate_learning_rate a step, and has to get from --gate_init below 0 to close its head; train several times as long as
+that takes, so that the weights adapt to the heads that are left.
 """
 
 from dataclasses import dataclass

@@ -12,10 +12,10 @@ Examples:
     hf-nmt-interp contributions --input test.en --target-file test.de --prefix random model \
         --compare mle=runs/mle dropout=runs/dropout mrt=runs/mrt --figure objectives.svg
 
-Starts from any seq2seq checkpoint, best a converged one. Data are given as for `train_translation.py`; the same
-command run again goes on from the last checkpoint in --output_dir. --tokens_per_batch counts sources and references:
+Starts from any seq2seq checkpoint, best a converged one. Data are given as for `train_translation.py`; run the same
+command again to resume from the last checkpoint in --output_dir. --tokens_per_batch counts sources and references:
 each has --candidates times as many candidate tokens, of which --candidate_tokens are scored at a time.
-The log tells how many candidates are unique, their risk, how P~ is spread, and how long they are against references.
+The log shows how many candidates are unique, their risk, how P~ is spread, and how long they are against references.
 At the end there are the model, and `results.json` with the scores before and after.
 """
 

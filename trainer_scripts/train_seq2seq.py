@@ -1,4 +1,4 @@
-"""Train an LSTM or a convolutional translator, or go on from one.
+"""Train an LSTM or a convolutional translator, or start from one.
 
 Examples:
     # as in snell2021, appendix A.8; with --set attention_mode=uniform for the probe of section 3.2
@@ -11,7 +11,7 @@ Examples:
 
     accelerate launch --num_processes 2 trainer_scripts/train_seq2seq.py ...   (the same arguments)
 
-Data are given as for `train_translation.py`, and the same command run again goes on from the last checkpoint in
+Data are given as for `train_translation.py`, run the same command again to resume from the last checkpoint in
 --output_dir. What --set can set is described at `LuongSeq2SeqConfig` and `ConvSeq2SeqConfig`.
 """
 

@@ -1,4 +1,4 @@
-"""Train a Marian translator from scratch, or go on from any seq2seq checkpoint.
+"""Train a Marian translator from scratch, or start from any seq2seq checkpoint.
 
 Examples:
     python trainer_scripts/train_translation.py --output_dir runs/en-de --source_lang en --target_lang de \
@@ -8,13 +8,13 @@ Examples:
 
     accelerate launch --num_processes 2 trainer_scripts/train_translation.py ...   (the same arguments)
 
-    # word dropout on what the decoder reads (voita2021, section 5), going on from a translator
+    # word dropout on what the decoder reads (voita2021, section 5), starting from a translator
     python trainer_scripts/train_translation.py --model demo:en-de --output_dir runs/dropout \
         --train train.en train.de --target_word_dropout 0.1 --learning_rate 1e-5 --max_steps 300
 
 Data: two line-parallel text files, or one JSONL file, or `--dataset NAME` for any `datasets` set (Hub or local), whose
-splits are then named by --train, --valid and --test. The same command run again goes on from the last complete
-checkpoint in --output_dir, and gives what it would have given had it never been stopped.
+splits are then named by --train, --valid and --test. Run the same command again to resume from the last
+complete checkpoint in --output_dir; the result is that of a run that was never stopped.
 """
 
 from dataclasses import dataclass

@@ -89,12 +89,8 @@ def mean_agreement(u: Tensor, v: Tensor, kept: Tensor, measure: str = "agreement
     """
     check_choice("measure", measure, MEASURES)
     if u.shape != v.shape:
-        raise InputError(
-            "u, v",
-            None,
-            f"have the shapes {list(u.shape)} and {list(v.shape)}",
-            "take snapshots on the same validation set",
-        )
+        problem = f"have the shapes {list(u.shape)} and {list(v.shape)}"
+        raise InputError("u, v", None, problem, "take snapshots on the same validation set")
     pieces = (z.masked_fill(~kept, 0).double().split(_ROWS) for z in (u, v))
     found = [MEASURES[measure](*piece) for piece in zip(*pieces, kept.split(_ROWS), strict=True)]
     return torch.cat(found).nanmean().item()

@@ -153,7 +153,7 @@ def train(
 ) -> list[dict[str, Any]]:
     """Train all models by Adam; what was evaluated every `eval_steps` steps, first at step 0.
 
-    A run that was stopped goes on from its last evaluation, one that is done is read from its file.
+    A stopped run resumes from its last evaluation; a run that has ended is read from its file.
 
     Args:
         stack: of models; they are trained in place.
@@ -216,7 +216,7 @@ def _write(file: Path, step: int, state: dict[str, dict[str, Tensor]], records: 
 
 
 def _read(file: Path) -> tuple[int, dict[str, dict[str, Tensor]], list[dict[str, Any]]]:
-    """Step, weights and optimizer (if the run goes on) and records of a file of `_write`."""
+    """Step, weights and optimizer (if the run has not ended) and records of a file of `_write`."""
     state: dict[str, dict[str, Tensor]] = {"weights": {}, "optimizer": {}}
     records: dict[int, dict[str, Any]] = {}
     with safe_open(file, "pt") as saved:

@@ -79,9 +79,7 @@ def take_snapshot(
         positions = batch["attention_mask"].bool()[:, None].expand(-1, labels.shape[1], -1)
         kept.append(positions[real])
     if not words:
-        raise InputError(
-            "batches", None, "there is no output word in them", "check that the validation set is not empty"
-        )
+        raise InputError("batches", None, "there is no output word in them", "give a validation set with words")
     return Snapshot(_joined(kept), {name: _joined(rows) for name, rows in found.items()}, right / words)
 
 

@@ -25,6 +25,7 @@ from hf_nmt_interp.models.lstm import (
 )
 from hf_nmt_interp.studies.side_by_side import StackedClassifiers, StackedTranslators, train
 from hf_nmt_interp.studies.toy_tasks import COPY_TASKS, LENGTH, TEST, draw_keyword
+from hf_nmt_interp.text.files import write_whole
 
 LEARNED, FAILED = 0.95, 0.6
 GAMMAS = {"keyword": "γ of the keyword", "next": "γ of the next", "mean": "mean γ", "last": "γ of the last"}
@@ -62,7 +63,6 @@ class ToySettings:
         settings = asdict(self)
         del settings["output_dir"]
         file = self.output_dir / "settings.json"
-        self.output_dir.mkdir(parents=True, exist_ok=True)
         if file.exists() and (before := json.loads(file.read_text())) != settings:
             changed = ", ".join(
                 f"{name}={before.get(name)}" for name in settings if before.get(name) != settings[name]
@@ -70,7 +70,7 @@ class ToySettings:
             raise InputError(
                 "--output_dir", str(self.output_dir), f"has runs with {changed}", "take the same, or another folder"
             )
-        file.write_text(json.dumps(settings, indent=1) + "\n")
+        write_whole(file, json.dumps(settings, indent=1) + "\n")
 
 
 @dataclass(frozen=True)
@@ -203,12 +203,8 @@ def study_heads(settings: ToySettings) -> tuple[list[Row], list[Row], str]:
     first, k, seeds = settings.candidates, settings.heads, range(settings.seeds)
     print(f"of {first} heads {len(good)} are good, {len(bad)} are bad", file=sys.stderr, flush=True)
     if len(bad) < k or not good:
-        raise InputError(
-            "--candidates",
-            first,
-            f"gave {len(good)} good and {len(bad)} bad heads, but 1 and {k} are needed",
-            "raise it, or take another --model_seed or --output_dir with other --steps",
-        )
+        problem = f"gave {len(good)} good and {len(bad)} bad heads, but 1 and {k} are needed"
+        raise InputError("--candidates", first, problem, "raise it, or take another --model_seed and --output_dir")
 
     def drawn(pool: Sequence[int], number: int, seed: int) -> tuple[int, ...]:
         return tuple(np.random.default_rng([seed, number]).permutation(pool)[:number].tolist())

@@ -35,7 +35,7 @@ class Task(ABC):
         EARLY: steps at which the paper looks at its models first (appendix A.8).
         EVERY: steps between its later looks.
         train: examples of ids.
-        valid: likewise.
+        valid: examples of ids of the validation set.
         pad_id: of padding.
     """
 

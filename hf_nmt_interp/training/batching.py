@@ -49,7 +49,7 @@ def cut_by_tokens(sizes: list[tuple[int, int]], budget: int) -> Iterator[slice]:
 
 
 class TokenBatches(IterableDataset):
-    """Batches of at most `budget` padded tokens a side, shuffled anew each epoch, dealt in turn to `world` processes.
+    """Batches of at most `budget` padded tokens a side, shuffled each epoch, dealt in turn to `world` processes.
 
     Where the batches of a list are cut depends on the lengths only, so every epoch has equally many. Each example
     comes once in an epoch, but for up to `world - 1` batches left over in dealing, which are others in each epoch.
@@ -83,12 +83,8 @@ class TokenBatches(IterableDataset):
     def _count(self) -> int:
         batches = sum(1 for _ in cut_by_tokens(sorted(map(_sizes, self.examples)), self.budget))
         if batches < self.world:
-            raise InputError(
-                "examples",
-                None,
-                f"they fill {batches} batches of {self.budget} tokens, which {self.world} process(es) cannot share",
-                "give more examples or a smaller budget",
-            )
+            problem = f"they fill {batches} batches of {self.budget} tokens for {self.world} process(es)"
+            raise InputError("examples", None, problem, "give more examples or a smaller budget")
         return batches // self.world
 
     def __len__(self) -> int:
@@ -107,9 +103,7 @@ class TokenBatches(IterableDataset):
             stream = iter(self.examples)
             chunk = list(islice(stream, self.window))
             if not chunk:
-                raise InputError(
-                    "examples", None, "the stream is empty", "check that the data exist and some pairs are short"
-                )
+                raise InputError("examples", None, "the stream is empty", "check the data and max_length")
             while chunk:
                 yield chunk
                 chunk = list(islice(stream, self.window))

@@ -13,12 +13,7 @@ from hf_nmt_interp.models.calibrated import CalibratedAttentionMixin
 from hf_nmt_interp.models.demo import find_model
 from hf_nmt_interp.models.loading import load_config, load_model
 from hf_nmt_interp.training.arguments import option
-from hf_nmt_interp.training.losses import (
-    label_smoothed_cross_entropy,
-    linear_cross_entropy,
-    mask_distance,
-    mask_loss,
-)
+from hf_nmt_interp.training.losses import label_smoothed_cross_entropy, linear_cross_entropy, mask_distance, mask_loss
 from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
 
 
@@ -27,7 +22,7 @@ def load_calibrated(name: str, from_scratch: bool = False, **settings: Any) -> A
 
     Args:
         name: folder, id on the Hub, or `demo:en-de` and the like for a translator in the box.
-        from_scratch: take the checkpoint's sizes only, and draw all weights anew.
+        from_scratch: take the checkpoint's sizes only, and draw new weights.
         settings: of `from_pretrained`, e.g. `fusion="anneal", anneal_steps=3000`.
     """
     kind = load_config(name, "name").model_type.removeprefix("calibrated_")
@@ -87,12 +82,8 @@ class CalibrationTrainer(TranslationTrainer):
 
     def __init__(self, model: Any, args: CalibrationConfig, **more: Any) -> None:
         if not hasattr(model, "two_passes"):
-            raise InputError(
-                "model",
-                None,
-                f"{type(model).__name__} has no masks",
-                "load it with load_calibrated or a Calibrated class",
-            )
+            problem = f"{type(model).__name__} has no masks"
+            raise InputError("model", None, problem, "load it with load_calibrated or a Calibrated class")
         super().__init__(model=model, args=args, **more)
         self.add_callback(CountSteps())
         self._seen: list[Tensor] = []  # perturbed loss, distance and mean mask of each batch since the last log
@@ -154,7 +145,7 @@ def _summary(perturbed: Tensor, distance: Tensor, masks, inputs: dict[str, Any])
 
 
 class CountSteps(TrainerCallback):
-    """Tells the model of each step, before its checkpoint is written."""
+    """Counts the steps in the model, before its checkpoint is written."""
 
     def on_step_end(self, args, state, control, **kwargs) -> None:
         getattr(kwargs["model"], "module", kwargs["model"]).count_step()

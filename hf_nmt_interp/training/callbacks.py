@@ -109,7 +109,7 @@ class ContributionCallback(TrainerCallback):
 class SnapshotCallback(TrainerCallback):
     """Takes a snapshot of the model at chosen steps of its training and keeps it in `snapshots/` of the output folder.
 
-    Snapshots that are there already, of a run that goes on, are not taken again.
+    Snapshots that a resumed run has already taken are not taken again.
 
     Args:
         batches: makes the batches of the fixed set.

@@ -25,7 +25,7 @@ def list_checkpoints(folder: str | Path, *, complete: bool = True, resumable: bo
         folder: the run's `output_dir`.
         complete: leave out those that are half written or half deleted: weights or `trainer_state.json` are missing,
             or a file is cut off. Ours get their names when they are whole, and are in `unfinished` before.
-        resumable: of the complete ones leave out those that miss what training goes on from, such as `optimizer.pt`,
+        resumable: of the complete ones leave out those without what resuming needs, such as `optimizer.pt`,
             unless the run saves models only.
     """
     pattern = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
@@ -91,9 +91,5 @@ def _check_same_weights(weights: dict, others: dict, folder: str | Path, *, exac
     names = set(weights) ^ set(others) if exact else set(weights) - set(others)
     shapes = {name for name in set(weights) & set(others) if weights[name].shape != others[name].shape}
     if different := sorted(names | shapes):
-        raise InputError(
-            "folders",
-            str(folder),
-            f"has other weights than the model or the checkpoints before it: {', '.join(different[:3])}",
-            "give checkpoints of the same run",
-        )
+        problem = f"has other weights than the model or the checkpoints before it: {', '.join(different[:3])}"
+        raise InputError("folders", str(folder), problem, "give checkpoints of the same run")

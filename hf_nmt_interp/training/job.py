@@ -57,9 +57,7 @@ def find_checkpoint(config: Any) -> str | None:
 
     if given := config.resume_from_checkpoint:
         if not Path(given).is_dir():
-            raise InputError(
-                "--resume_from_checkpoint", given, "is not a folder", "leave it out to resume from the last one"
-            )
+            raise InputError("--resume_from_checkpoint", given, "is not a folder", "leave it out for the last one")
         return given
     complete = list_checkpoints(config.output_dir, resumable=True)
     if config.process_index == 0:
@@ -144,15 +142,11 @@ class Job:
             callback.log = self.trainer.log
 
     def train(self) -> dict[str, float]:
-        """Train, going on from the last checkpoint; how long and how far over all restarts."""
+        """Train, from the last checkpoint if there is one; return time and steps over all restarts."""
         self.trainer.train(resume_from_checkpoint=find_checkpoint(self.trainer.args))
         if bad := next((name for name, w in self.trainer.model.named_parameters() if not w.isfinite().all()), None):
-            raise InputError(
-                "training",
-                None,
-                f"led to NaN or inf in {bad}",
-                "train in another --output_dir, with a lower learning rate or a longer warm-up",
-            )
+            remedy = "train in another --output_dir, with a lower learning rate or a longer warm-up"
+            raise InputError("training", None, f"led to NaN or inf in {bad}", remedy)
         watch, steps = self.stopwatch, self.trainer.state.global_step
         return {"train_seconds": watch.seconds, "train_cpu_seconds": watch.cpu_seconds, "train_steps": steps}
 

@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback, set_seed
+from transformers import TrainerCallback
 
 from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.models.gated import GatedHeadsMixin
@@ -90,19 +90,15 @@ class L0Trainer(TranslationTrainer):
 
     args: L0Config
     uses_parts = True
+    draws = True
 
     def __init__(self, model: Any, args: L0Config, **more: Any) -> None:
         if not hasattr(model, "l0_penalty"):
-            raise InputError(
-                "model", None, f"{type(model).__name__} has no gates", "load it with load_gated or a Gated class"
-            )
+            problem = f"{type(model).__name__} has no gates"
+            raise InputError("model", None, problem, "load it with load_gated or a Gated class")
         if extra := [kind for kind in kinds_of(model.config.gated_attentions) if kind not in args.gated_attentions]:
-            raise InputError(
-                "gated_attentions",
-                args.gated_attentions,
-                f"is not all: the model also has gates on {', '.join(extra)}",
-                "name them, or load the model with the same gated_attentions",
-            )
+            problem = f"is not all: the model also has gates on {', '.join(extra)}"
+            raise InputError("gated_attentions", args.gated_attentions, problem, "name them too")
         model.add_gates(args.gated_attentions)
         if args.freeze:
             freeze(model, args.freeze)
@@ -129,11 +125,6 @@ class L0Trainer(TranslationTrainer):
             gates = scheduler.optimizer.param_groups[-1]
             gates["lr"], gates["initial_lr"], scheduler.base_lrs[-1] = gates["lr"] * ratio, ratio, ratio
         return scheduler
-
-    def train(self, *args, **kwargs):
-        """Train, with random numbers of its own for each process; a checkpoint keeps them."""
-        set_seed(self.args.seed + self.args.process_index)
-        return super().train(*args, **kwargs)
 
     def penalty_weight(self, step: int) -> float:
         """Lambda at a step, counted from 1."""
@@ -193,7 +184,7 @@ def count_heads(model: Any) -> dict[str, float]:
 class GateHistory(TrainerCallback):
     """Writes every gate at every log to `gates.csv`: step, kind, layer, head, log_alpha and open = 1 - P(g = 0).
 
-    A run that goes on from a checkpoint goes on with the file of that step. Logs before the training are not its own.
+    A resumed run continues the file from the step of its checkpoint. Logs before the training are left out.
     """
 
     _last = math.inf

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import ProgressCallback, set_seed
+from transformers import ProgressCallback
 
 from hf_nmt_interp.analysis.distributions import entropy
 from hf_nmt_interp.decoding.batch import decoder_inputs, evaluating, label_log_probs
@@ -61,9 +61,7 @@ class MRTConfig(TranslationConfig):
         if self.cross_entropy < 0:
             raise InputError("cross_entropy", self.cross_entropy, "must not be negative")
         if self.label_smoothing_factor:
-            raise InputError(
-                "label_smoothing_factor", self.label_smoothing_factor, "must be 0: a risk has no labels to smooth"
-            )
+            raise InputError("label_smoothing_factor", self.label_smoothing_factor, "must be 0: a risk has no labels")
 
 
 class RiskProgress(ProgressCallback):
@@ -102,6 +100,7 @@ class MRTTrainer(TranslationTrainer):
 
     args: MRTConfig
     uses_parts = True
+    draws = True
 
     def __init__(
         self, model: Any, args: MRTConfig, *, processing_class: Any = None, risk: Risk | None = None, **more: Any
@@ -109,29 +108,18 @@ class MRTTrainer(TranslationTrainer):
         if processing_class is None:
             raise InputError("processing_class", None, "None, but the risk compares texts", "give the tokenizer")
         if not model._supports_default_dynamic_cache():
-            raise InputError(
-                "model", None, f"{type(model).__name__} is not a Transformer, whose cache is needed to draw candidates"
-            )
+            problem = f"{type(model).__name__} is not a Transformer with a cache to draw candidates with"
+            raise InputError("model", None, problem)
         super().__init__(model=model, args=args, processing_class=processing_class, **more)
         if getattr(self.train_collator, "target", 0) and not args.cross_entropy:
-            raise InputError(
-                "data_collator",
-                None,
-                "word dropout on the target is for the cross entropy of the reference, whose weight is "
-                f"cross_entropy={args.cross_entropy}",
-                "set it above 0, or leave the dropout out",
-            )
+            problem = f"word dropout on the target needs the cross entropy, whose weight is {args.cross_entropy}"
+            raise InputError("data_collator", None, problem, "set cross_entropy above 0, or leave the dropout out")
         self.subwords = risk is None and args.risk == "subword_bleu"
         self.risk = make_risk(args.risk) if risk is None else risk
         self._sums: dict[str, float] = defaultdict(float)
         self._warned: set[str] = set()
         if self.pop_callback(ProgressCallback):
             self.add_callback(RiskProgress())
-
-    def train(self, *args, **kwargs):
-        """Train, with random numbers of its own for each process; a checkpoint keeps them."""
-        set_seed(self.args.seed + self.args.process_index)
-        return super().train(*args, **kwargs)
 
     def compute_loss(self, model, inputs: dict[str, Any], return_outputs=False, num_items_in_batch=None):
         """Expected risk per source (+ cross entropy of the reference); of evaluation, cross entropy per token."""

@@ -48,12 +48,8 @@ def new_tokenizer(data: DataArguments, config: Any, vocab_size: int, max_length:
             part.rename(folder)
     tokenizer = MarianTokenizer.from_pretrained(folder)
     if len(tokenizer) != vocab_size:
-        raise InputError(
-            "--vocab_size",
-            vocab_size,
-            f"is not the {len(tokenizer)} of {folder}, made by an earlier run",
-            "give that, or another --output_dir",
-        )
+        problem = f"is not the {len(tokenizer)} of {folder}, made by an earlier run"
+        raise InputError("--vocab_size", vocab_size, problem, "give that, or another --output_dir")
     return tokenizer
 
 

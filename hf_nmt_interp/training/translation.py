@@ -12,7 +12,7 @@ import torch
 from accelerate.data_loader import DataLoaderShard
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
-from transformers import PreTrainedModel, Seq2SeqTrainer, Seq2SeqTrainingArguments
+from transformers import PreTrainedModel, Seq2SeqTrainer, Seq2SeqTrainingArguments, set_seed
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, rotate_checkpoints
 
 from hf_nmt_interp.errors import InputError
@@ -62,12 +62,8 @@ class TranslationConfig(Seq2SeqTrainingArguments):
         if not 0 <= self.label_smoothing_factor < 1:
             raise InputError("label_smoothing_factor", self.label_smoothing_factor, "must be at least 0 and below 1")
         if self.hub_strategy not in (HubStrategy.END, HubStrategy.EVERY_SAVE):
-            raise InputError(
-                "hub_strategy",
-                HubStrategy(self.hub_strategy).value,
-                "would send pickled states of the optimizer",
-                "end and every_save send models",
-            )
+            value, problem = HubStrategy(self.hub_strategy).value, "would send pickled states of the optimizer"
+            raise InputError("hub_strategy", value, problem, "end and every_save send models")
         if self.hub_revision:
             raise InputError("hub_revision", self.hub_revision, "is not main, where pushes go", "leave it out")
         if self.average_last < 0:
@@ -93,18 +89,15 @@ class TranslationTrainer(Seq2SeqTrainer):
     train_dataset: Any
     hub_model_id: Any
     uses_parts = False  # whether it computes with parts of the model, past its forward pass
+    draws = False  # whether each process needs its own random numbers; a checkpoint keeps them
     _is_writing = False
     _trained_at = 0.0  # when `train` ended
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         if self.is_fsdp_enabled and (whole := self._what_needs_whole_weights()):
-            raise InputError(
-                "distributed_type",
-                None,
-                f"FSDP, but {whole[0]} needs whole weights in each process",
-                "launch it with DDP (trainer_scripts/configs/ddp.yaml)",
-            )
+            problem = f"FSDP, but {whole[0]} needs whole weights in each process"
+            raise InputError("distributed_type", None, problem, "launch it with trainer_scripts/configs/ddp.yaml")
         self.train_collator = self.data_collator
         self.data_collator = getattr(self.data_collator, "clean", self.data_collator)
         self.model_accepts_loss_kwargs = True  # compute_loss divides by the number of target tokens of the whole step
@@ -179,6 +172,8 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def train(self, *args, **kwargs):
         """Train; then average the last checkpoints if `average_last` says so."""
+        if self.draws:
+            set_seed(self.args.seed + self.args.process_index)
         result = super().train(*args, **kwargs)
         if self.args.average_last:
             self.accelerator.wait_for_everyone()  # the first process may still be writing the last one
@@ -245,12 +240,12 @@ class TranslationTrainer(Seq2SeqTrainer):
         }
 
     def init_hf_repo(self, token: str | None = None) -> None:
-        """Make the repository before the training, so that a wrong token is told then."""
+        """Make the repository before the training, so that a wrong token is reported then."""
         if self.is_world_process_zero():
             self.hub_model_id = make_repo(**self._repo(token))
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """The model of a checkpoint, without the optimizer; if it does not arrive, that is said, and no more."""
+        """The model of a checkpoint, without the optimizer; a push that fails is only a warning."""
         is_due = self.is_world_process_zero() and self.args.hub_strategy != HubStrategy.END
         if not is_due or self._is_writing:  # it comes again when the checkpoint is whole
             return
@@ -261,7 +256,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             logger.warning("%s", error)
 
     def _run_epoch(self, *args, **kwargs) -> None:
-        """As always, but a run that goes on from its last step does not train one step more."""
+        """As always, but a run resumed at its last step does not train one more."""
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
         else:

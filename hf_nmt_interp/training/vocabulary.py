@@ -25,8 +25,8 @@ def train_marian_tokenizer(
         folder: gets source.spm, target.spm (the same model), vocab.json and tokenizer_config.json.
         vocab_size: number of ids, with `</s>`, `<unk>` and `<pad>`.
         source_lang: language code, kept in the tokenizer's settings.
-        target_lang: likewise.
-        max_length: most tokens of a sentence, kept likewise.
+        target_lang: the same for the target.
+        max_length: most tokens of a sentence, kept too.
     """
     from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
@@ -59,12 +59,8 @@ def train_marian_tokenizer(
             if refused:
                 raise refused[0] from None
             reason = str(error).rsplit("] ", 1)[-1].strip() or "no text, or lines that are too long for it"
-            raise InputError(
-                "vocab_size",
-                vocab_size,
-                "does not fit the training text",
-                f"SentencePiece, which gets 2 less: {reason}",
-            ) from error
+            remedy = f"SentencePiece, which gets 2 less: {reason}"
+            raise InputError("vocab_size", vocab_size, "does not fit the training text", remedy) from error
     copyfile(model, folder / "target.spm")
     spm = SentencePieceProcessor(model_file=str(model))
     pieces = ["</s>", "<unk>", *(spm.id_to_piece(i) for i in range(1, spm.get_piece_size())), "<pad>"]

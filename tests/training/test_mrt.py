@@ -300,7 +300,9 @@ def test_word_dropout_on_the_target_needs_the_cross_entropy(tmp_path, tokenizer_
     dropout = WordDropout(partial(pad_batch, pad_id=tokenizer.pad_token_id), model, tokenizer, target=0.1)
     config = MRTConfig(output_dir=str(tmp_path), use_cpu=True, report_to="none")
     assert config.logging_steps == 10
-    with pytest.raises(InputError, match=r"data_collator: word dropout on the target .* cross_entropy=0.0; set it"):
+    with pytest.raises(
+        InputError, match=r"data_collator: word dropout on the target .* is 0.0; set cross_entropy above"
+    ):
         MRTTrainer(model, config, processing_class=tokenizer, data_collator=dropout, train_dataset=EXAMPLES)
 
 
@@ -327,7 +329,7 @@ def test_evaluation_is_cross_entropy(tmp_path):
         ({"search": "greedy"}, "search: 'greedy' is not one of sample, top_p, beam"),
         ({"top_p": 1.5}, "top_p: 1.5 must be above 0 and at most 1"),
         ({"cross_entropy": -1.0}, "cross_entropy: -1.0 must not be negative"),
-        ({"label_smoothing_factor": 0.1}, "label_smoothing_factor: 0.1 must be 0: a risk has no labels to smooth"),
+        ({"label_smoothing_factor": 0.1}, "label_smoothing_factor: 0.1 must be 0: a risk has no labels"),
     ],
 )
 def test_wrong_settings_are_refused(tmp_path, settings, message):

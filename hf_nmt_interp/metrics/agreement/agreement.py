@@ -65,13 +65,8 @@ class Agreement(evaluate.Metric):
     ) -> dict[str, Any]:
         for n, (u, v) in enumerate(zip(predictions, references, strict=True)):
             if len(u) != len(v) or not len(u):
-                raise InputError(
-                    "predictions",
-                    None,
-                    f"has {len(u)} positions, but references[{n}] has {len(v)}",
-                    "give the same positions, at least one",
-                    row=n,
-                )
+                problem = f"has {len(u)} positions, but references[{n}] has {len(v)}"
+                raise InputError("predictions", None, problem, "give the same positions, at least one", row=n)
         u, v = (_padded(rows) for rows in (predictions, references))
         kept = _padded([[1.0] * len(row) for row in predictions]).bool()
         found: dict[str, Any] = {

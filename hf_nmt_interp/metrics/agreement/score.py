@@ -107,12 +107,8 @@ def contextualized_agreement(
     Contextualized(performance=0.35, step=100)
     """
     if not agreements or set(agreements) != set(performances):
-        raise InputError(
-            "agreements, performances",
-            None,
-            f"have the steps {sorted(agreements)} and {sorted(performances)}",
-            "give both for the same steps, at least one",
-        )
+        problem = f"have the steps {sorted(agreements)} and {sorted(performances)}"
+        raise InputError("agreements, performances", None, problem, "give both for the same steps, at least one")
     for step in sorted(agreements):
         if agreements[step] > value:
             return Contextualized(performances[step], step)

@@ -48,10 +48,5 @@ class SentenceBLEU:
                 correct[len(gram) - 1] += min(count, gold[gram])
         total = [max(0, length - n) for n in range(_ORDER)]
         return self._bleu.compute_bleu(
-            correct,
-            total,
-            length,
-            gold_length,
-            smooth_method=self._bleu.smooth_method,
-            effective_order=True,
+            correct, total, length, gold_length, smooth_method=self._bleu.smooth_method, effective_order=True
         ).score
