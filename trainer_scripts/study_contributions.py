@@ -33,8 +33,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from hf_nmt_interp.cli.verbs.contributions import PREFIXES
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.studies import PREFIXES
 from hf_nmt_interp.training.launch import is_lone, read_arguments, run_script
 
 Row = dict[str, Any]

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from hf_nmt_interp.cli.paths import InputFile, OutputFile
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.corpus import Pair, read_parallel
 from hf_nmt_interp.text.pharaoh import Links, read_gold
@@ -23,7 +24,7 @@ _SUFFIXES = {
 
 
 def positive(text: str) -> int:
-    """A whole number from 1; one of more than nine digits is no size of anything here."""
+    """A whole number from 1, of nine digits at most."""
     if not re.fullmatch("0*[1-9][0-9]{0,8}", text):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 1 to 999999999")
     return int(text)
@@ -40,7 +41,7 @@ def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
         group.add_argument("--model", default=MODEL, metavar="NAME", help=what)
     group.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 ... (default: a GPU if there is one)")
     group.add_argument("--source-lang", metavar="CODE", help="for models of many languages, e.g. eng_Latn for NLLB")
-    group.add_argument("--target-lang", metavar="CODE", help="likewise, e.g. deu_Latn")
+    group.add_argument("--target-lang", metavar="CODE", help="of the translations, e.g. deu_Latn")
 
 
 def add_decoding(parser: argparse.ArgumentParser, batch_size: int) -> None:
@@ -53,7 +54,9 @@ def add_decoding(parser: argparse.ArgumentParser, batch_size: int) -> None:
 def add_sentences(parser: argparse.ArgumentParser) -> None:
     """Sentences as arguments, `-` or `--input`, and `--limit`."""
     parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="sentences to translate, or - for stdin")
-    parser.add_argument("--input", metavar="FILE", help="file with one sentence a line, UTF-8 (- for stdin)")
+    parser.add_argument(
+        "--input", type=InputFile, metavar="FILE", help="file with one sentence a line, UTF-8 (- for stdin)"
+    )
     parser.add_argument("--limit", type=positive, metavar="N", help="take the first N sentences only")
 
 
@@ -63,6 +66,7 @@ def add_gold(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--gold",
         nargs=3,
+        type=InputFile,
         required=True,
         metavar=("LINKS", "SOURCE", "TARGET"),
         help="gold links and their sentences, words between spaces; --model translates SOURCE to TARGET",
@@ -76,7 +80,9 @@ def add_output(parser: argparse.ArgumentParser, formats: Sequence[str] = OUTPUT_
     group.add_argument(
         "--format", choices=formats, help=f"default: by the ending of --output's name, else {formats[0]}"
     )
-    group.add_argument("--output", metavar="FILE", help="write to a file, complete or not at all (default: stdout)")
+    group.add_argument(
+        "--output", type=OutputFile, metavar="FILE", help="write to a file, complete or not at all (default: stdout)"
+    )
     parser.set_defaults(formats=formats)
 
 
@@ -94,7 +100,7 @@ def add_translating(
 
 
 def chosen_format(args: argparse.Namespace) -> str:
-    """The format asked for, else the one the output's name tells, else the verb's first."""
+    """The format of the arguments, else that of the output's ending, else the verb's first."""
     if args.format:
         return args.format
     guess = _SUFFIXES.get((args.output or "").rpartition(".")[2].lower(), "")
@@ -113,7 +119,7 @@ def labelled(names: Sequence[str], argument: str) -> dict[str, str]:
         if not equals or "/" in label:  # a path may have = in it
             label, name = Path(text).name, text
         if label in found:
-            raise InputError(f"{argument}: two models are called {label!r}; give labels, e.g. {label}2={name}")
+            raise InputError(argument, None, f"two models are called {label!r}", f"give labels, e.g. {label}2={name}")
         found[label] = name
     return found
 
@@ -126,7 +132,7 @@ def generate_options(args: argparse.Namespace) -> dict[str, int]:
 def read_sentences(args: argparse.Namespace) -> list[str]:
     """Sentences from the arguments, a file or stdin."""
     if args.sentences and args.input:
-        raise InputError("--input: sentences were given as arguments too; give one of both")
+        raise InputError("--input", None, "sentences were given as arguments too", "give one of both")
     if args.sentences == ["-"] or args.input:
         found = read_file(args.input or "-")
     else:
@@ -136,7 +142,7 @@ def read_sentences(args: argparse.Namespace) -> list[str]:
     for number, sentence in enumerate(found, 1):
         check_text(f"sentence {number}", sentence)
     if not found:
-        raise InputError("no sentences: give them as arguments, in a file with --input, or - for stdin")
+        raise InputError("no sentences", None, "give them as arguments, in a file with --input, or - for stdin")
     return found[: args.limit]
 
 
@@ -157,7 +163,7 @@ def read_gold_pairs(args: argparse.Namespace) -> tuple[list[Pair], tuple[list[Li
     pairs = list(read_parallel(source, target))
     gold = read_gold(links, args.gold_base, pairs)
     if not any(gold[1]):
-        raise InputError(f"--gold: {links} has no links; give a line of them for each sentence pair")
+        raise InputError("--gold", None, f"{links} has no links", "give a line of them for each sentence pair")
     return pairs, gold
 
 

@@ -29,7 +29,8 @@ def load(
         model, tokenizer = _from_box(name) if name.startswith(_BOX) else _from_pretrained(name)
         if (source_lang or target_lang) and not hasattr(tokenizer, "src_lang"):
             flag = "--source-lang" if source_lang else "--target-lang"
-            raise InputError(f"{flag}: {type(tokenizer).__name__} has no languages to choose; leave it out")
+            problem = f"{type(tokenizer).__name__} has no languages to choose"
+            raise InputError(flag, None, problem, "leave it out")
         set_languages(model, tokenizer, source_lang, target_lang)
         return _to(model.eval(), device), tokenizer
 
@@ -54,9 +55,9 @@ def check_lengths(model: Any, tokenizer: Any, sentences: Sequence[str], targets:
     """Raise if a sentence or its target has more tokens than the model has positions."""
     for number, (sentence, target) in enumerate(zip(sentences, targets or repeat(None), strict=False), 1):
         if wrong := source_too_long(model, tokenizer, sentence):
-            raise InputError(f"sentence {number}: {wrong}; split it")
+            raise InputError(f"sentence {number}", None, wrong, "split it")
         if target is not None and (wrong := _too_long(model.get_decoder(), tokenizer, text_target=target)):
-            raise InputError(f"sentence {number}: the target's {wrong}; split it")
+            raise InputError(f"sentence {number}", None, f"the target's {wrong}", "split it")
 
 
 def source_too_long(model: Any, tokenizer: Any, sentence: str) -> str:
@@ -74,7 +75,7 @@ def _from_box(name: str) -> tuple[Any, Any]:
     direction = name.removeprefix(_BOX)
     if direction not in box():
         known = ", ".join(_BOX + known for known in box()) or "nothing"
-        raise InputError(f"--model: {name!r} is not in the box; it has {known}")
+        raise InputError("--model", name, "is not in the box", f"it has {known}")
     from hf_nmt_interp.models.demo import load_demo
 
     with quiet():
@@ -99,7 +100,7 @@ def _to(model: Any, device: str) -> Any:
     try:
         return model.to(torch.device(device))
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"--device: {device!r} cannot be used ({str(error).splitlines()[0]})") from error
+        raise InputError("--device", device, f"cannot be used ({str(error).splitlines()[0]})") from error
 
 
 @contextmanager

@@ -6,35 +6,17 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from typing import NoReturn
 
-from hf_nmt_interp.cli.output import check_outputs
+from hf_nmt_interp.cli.paths import check_outputs
 from hf_nmt_interp.cli.sharded_run import check_processes
+from hf_nmt_interp.cli.verbs import VERBS, load_verb
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.version import __version__
 
-VERBS = (
-    "demo",
-    "translate",
-    "attribute",
-    "align",
-    "aer",
-    "best-attention",
-    "alignment-table",
-    "contributions",
-    "faithfulness",
-    "detached",
-    "heads",
-    "merge",
-    "push",
-    "calibration",
-    "prune",
-    "pruning-table",
-    "env",
-)  # modules of `cli.verbs`
 _NOT_WRITTEN = (
-    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM, errno.EISDIR
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM, errno.EISDIR,
+    errno.EEXIST, errno.ENOTDIR,
 )  # fmt: skip
 
 
@@ -51,7 +33,7 @@ def make_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="<verb>")
     for name in VERBS:
-        module = import_module(f"hf_nmt_interp.cli.verbs.{name.replace('-', '_')}")
+        module = load_verb(name)
         text, _, examples = (module.__doc__ or "").strip().partition("\n\nExamples:\n")
         verb = verbs.add_parser(
             name,
@@ -62,7 +44,8 @@ def make_parser() -> Parser:
         )
         module.add_arguments(verb)
         verb.add_argument("--traceback", action="store_true", help="show where an error came from (for developers)")
-        verb.set_defaults(run=module.run)
+        flags = {action.dest: (*action.option_strings, action.metavar)[0] for action in verb._actions}
+        verb.set_defaults(run=module.run, flags=flags)
     return parser
 
 

@@ -15,10 +15,10 @@ from hf_nmt_interp.attribution.base import AttributionMethod, evaluating, make_b
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.translation import Translation, collate
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.studies import PREFIXES
 from hf_nmt_interp.text.tables import csv_text
 from hf_nmt_interp.text.tokens import Encoded, encode_source, encode_target, words_of
 
-PREFIXES = ("reference", "model", "random")
 ACCURACY, KL = "accuracy", "kl_to_final"
 STUDIED = (*STATISTICS, ACCURACY, KL)
 WITH_PREFIX = ("source_contribution", "prefix_entropy")  # the first step has no prefix, so these say nothing there

@@ -12,28 +12,27 @@ from secrets import token_hex
 def atomic(path: str | Path, shared: bool = False) -> Iterator[Path]:
     """A path to write a file or a folder to, which is renamed to `path` if nothing is raised inside.
 
-    A kill leaves what was there before. An error of the disk names the file. A device is written directly.
+    A kill leaves what was there before (of a folder perhaps nothing). An error of the disk names the file. A device is
+    written directly.
 
     Args:
         path: its folder is made, a link is followed, and what is there is replaced.
         shared: several processes may write it at the same time.
     """
     place = Path(os.path.realpath(path))
-    if is_device(place):
-        part = place
-    else:  # process ids of two machines may be the same
-        part = place.with_name(f".{place.name}.{token_hex(4)}.part" if shared else f"{place.name}.part")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    # process ids of two machines may be the same
+    name = f".{place.name}.{token_hex(4)}.part" if shared else f"{place.name}.part"
+    part = place if is_device(place) else place.with_name(name)
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
         yield part
-        if part == place:
-            return
         if part.is_dir():
             shutil.rmtree(place, ignore_errors=True)
-        else:
+        elif part != place:
             with part.open("rb") as file:
                 os.fsync(file.fileno())
-        part.replace(place)
+        if part != place:
+            part.replace(place)
     except OSError as error:
         if error.filename in (None, str(part)):
             error.filename = str(path)

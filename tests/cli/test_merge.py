@@ -39,8 +39,8 @@ def test_merge_refuses_shards_that_are_not_whole(work, run, tmp_path, format) ->
         for kind in ("pharaoh", "json", *(["parquet"] if format == "parquet" else [])):
             code, _, err = run("merge", tmp_path / "run", "--format", kind, "--output", tmp_path / "out")
             assert (code, err.count("\n")) == (2, 1)
-            assert f"{shard} is damaged (" in err
-            assert "); delete it, and the same command makes it anew" in err
+            assert f"{shard}: is damaged (" in err
+            assert "); delete it and run the same command again" in err
             assert not (tmp_path / "out").exists()
     shard.unlink()
     assert work("align", "--shard-format", format).code == 0

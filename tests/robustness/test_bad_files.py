@@ -282,7 +282,7 @@ def test_pruning_into_a_file(run, gated_folder, tmp_path):  # noqa: F811
 @pytest.mark.parametrize("verb", ["translate", "attribute"])
 def test_full_disk(run, model_folder, verb):  # noqa: F811
     code, _, err = run(verb, "--model", model_folder, "--output", "/dev/full", "A dog.")
-    assert (code, err) == (2, f"hf-nmt-interp {verb}: error: cannot write: No space left on device\n")
+    assert (code, err) == (2, f"hf-nmt-interp {verb}: error: /dev/full: No space left on device\n")
 
 
 def no_space(*_):
@@ -321,7 +321,7 @@ def test_full_disk_behind_output(run, model_folder, tmp_path, monkeypatch):  # n
     command = "translate", "--model", model_folder, "--output", out, "A dog.", "A cat."
     monkeypatch.setattr("hf_nmt_interp.cli.output.write_json", lambda rows, file: (file.write("{"), no_space()))
     for before in ([], [out]):
-        assert run(*command) == (2, "", "hf-nmt-interp translate: error: cannot write: No space left on device\n")
+        assert run(*command) == (2, "", f"hf-nmt-interp translate: error: {out}: No space left on device\n")
         assert list(tmp_path.iterdir()) == before
         out.write_text("old")
     assert out.read_text() == "old"

@@ -34,10 +34,14 @@ def test_a_folder_replaces_another_when_it_is_complete(tmp_path):
         with atomic(place) as part:
             part.mkdir()
             (part / name).touch()
-    with pytest.raises(KeyboardInterrupt), atomic(place) as part:
+
+    def fail_half_way(part):
         part.mkdir()
         (part / "half").touch()
         raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), atomic(place) as part:
+        fail_half_way(part)
     assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["model", "model/new"]
 
 
@@ -52,8 +56,7 @@ def test_links_are_followed_and_devices_are_kept(tmp_path):
 
 def test_errors_of_the_disk_name_the_file(tmp_path):
     path = tmp_path / "file"
-    with pytest.raises(OSError, match="No space left on device") as caught, atomic(path) as part:
-        part.touch()
+    with pytest.raises(OSError, match="No space left on device") as caught, atomic(path):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert caught.value.filename == str(path)
     with pytest.raises(FileNotFoundError) as caught, atomic(path):

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from hf_nmt_interp.cli.arguments import add_gold, add_model, positive, read_gold_pairs
 from hf_nmt_interp.cli.output import open_output, write_json
+from hf_nmt_interp.cli.paths import InputFile, OutputFolder
 from hf_nmt_interp.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,9 +34,11 @@ _TABLES = ("force", "free", "noise")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Files, models, and what to compute."""
-    parser.add_argument("folder", metavar="FOLDER", help="where results are kept")
+    parser.add_argument("folder", type=OutputFolder, metavar="FOLDER", help="where results are kept")
     add_gold(parser)
-    parser.add_argument("--train", nargs=2, metavar=("SOURCE", "TARGET"), help="what the translators were trained on")
+    parser.add_argument(
+        "--train", nargs=2, type=InputFile, metavar=("SOURCE", "TARGET"), help="what the translators were trained on"
+    )
     add_model(parser)
     parser.add_argument("--reverse-model", required=True, metavar="NAME", help="translator of the other direction")
     group = parser.add_argument_group("table")
@@ -54,11 +57,11 @@ def run(args: argparse.Namespace) -> None:
 
     for name in args.method or ():
         if name not in ROWS:
-            raise InputError(f"--method: {name!r} is not one of {', '.join(ROWS)}")
+            raise InputError("--method", name, f"is not one of {', '.join(ROWS)}")
     if args.eflomal and not args.train:
-        raise InputError("--eflomal: needs the text to train on; give --train")
+        raise InputError("--eflomal", None, "needs the text to train on", "give --train")
     if "free" in (args.table or ()) and not args.eflomal:
-        raise InputError("--table: free decoding is held against eflomal; give --eflomal")
+        raise InputError("--table", None, "free decoding is held against eflomal", "give --eflomal")
     folder, rows = Path(args.folder), []
     for row in _rows(args, *_table(args)):
         rows.append(row)

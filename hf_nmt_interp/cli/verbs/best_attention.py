@@ -13,14 +13,20 @@ Examples:
 import argparse
 
 from hf_nmt_interp.cli.arguments import add_gold, add_model, add_output, positive, read_gold_pairs
-from hf_nmt_interp.cli.output import check_new_folder, write_rows
+from hf_nmt_interp.cli.output import write_rows
+from hf_nmt_interp.cli.paths import OutputFolder, check_new_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Gold pairs, model, and what to write."""
     add_gold(parser)
     parser.add_argument("--top", type=positive, default=10, metavar="N", help="heads to show (default: %(default)s)")
-    parser.add_argument("--save", metavar="FOLDER", help="new folder for the model with its best head as the default")
+    parser.add_argument(
+        "--save",
+        type=OutputFolder,
+        metavar="FOLDER",
+        help="new folder for the model with its best head as default",
+    )
     parser.add_argument("--batch-size", type=positive, default=16, metavar="N", help="default: %(default)s")
     add_model(parser)
     add_output(parser, ("table", "json", "tsv"))

@@ -30,6 +30,7 @@ from hf_nmt_interp.cli.arguments import (
     read_sentences,
 )
 from hf_nmt_interp.cli.output import show_progress, write_rows
+from hf_nmt_interp.cli.paths import InputFile, OutputFolder
 
 SHORT = {"entropy_change": "change", "kendall_attention": "tau att.", "kendall_mask": "tau mask", "mask_mean": "mask"}
 
@@ -37,18 +38,21 @@ SHORT = {"entropy_change": "change", "kendall_attention": "tau att.", "kendall_m
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Sentences, translations, models, output and figures."""
     add_sentences(parser)
-    parser.add_argument("--target-file", metavar="FILE", help="their translations (default: the model translates)")
+    parser.add_argument(
+        "--target-file", type=InputFile, metavar="FILE", help="their translations (default: the model translates)"
+    )
     add_model(parser)
     parser.add_argument(
-        "--compare",
-        action="append",
-        default=[],
-        metavar="[LABEL=]NAME",
-        help="another model; may be repeated",
+        "--compare", action="append", default=[], metavar="[LABEL=]NAME", help="another model; may be repeated"
     )
     parser.add_argument("--batch-size", type=positive, default=16, metavar="N", help="default: %(default)s")
-    add_output(parser, ("table", "json", "tsv", "html"))
-    parser.add_argument("--figures", metavar="FOLDER", help="draw the figures there, as SVG with their numbers as CSV")
+    add_output(parser)
+    parser.add_argument(
+        "--figures",
+        type=OutputFolder,
+        metavar="FOLDER",
+        help="draw the figures there, as SVG and their numbers as CSV",
+    )
 
 
 def run(args: argparse.Namespace) -> None:

@@ -13,6 +13,7 @@ import argparse
 from pathlib import Path
 
 from hf_nmt_interp.cli.output import open_output
+from hf_nmt_interp.cli.paths import OutputFile
 
 SENTENCES = (
     "The cat is sleeping on the sofa.",
@@ -27,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Everything has a default."""
     parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="your own sentences (default: five of ours)")
     parser.add_argument("--model", default="demo:en-de", metavar="NAME", help="default: %(default)s")
-    parser.add_argument("--output", default="demo.html", metavar="FILE", help="the page (default: %(default)s)")
+    parser.add_argument(
+        "--output", type=OutputFile, default="demo.html", metavar="FILE", help="the page (default: %(default)s)"
+    )
 
 
 def run(args: argparse.Namespace) -> None:

@@ -10,7 +10,6 @@ Examples:
 import argparse
 from functools import partial
 
-from hf_nmt_interp.attribution.registry import parse_settings
 from hf_nmt_interp.cli.arguments import add_translating, generate_options, read_sentences
 from hf_nmt_interp.cli.output import show_progress, write_rows
 from hf_nmt_interp.cli.verbs.attribute import add_method
@@ -24,6 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Explain true and detached pairs and write a table."""
+    from hf_nmt_interp.attribution.registry import parse_settings
+
     sentences = read_sentences(args)
     settings = parse_settings(args.method, args.set)
 

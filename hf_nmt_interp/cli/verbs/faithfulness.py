@@ -14,7 +14,6 @@ Examples:
 import argparse
 from functools import partial
 
-from hf_nmt_interp.attribution.registry import parse_method
 from hf_nmt_interp.cli.arguments import add_translating, generate_options, read_sentences
 from hf_nmt_interp.cli.output import Row, show_progress, write_rows
 
@@ -33,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Translate, explain by each method, erase, and write a table."""
     from hf_nmt_interp.attribution import METHODS
+    from hf_nmt_interp.attribution.registry import parse_method
 
     asked = {text: parse_method(text) for text in args.method or METHODS}
     sentences = read_sentences(args)

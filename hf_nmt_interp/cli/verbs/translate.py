@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_translating(parser, batch_size=32, formats=("text", *OUTPUT_FORMATS))
     group = parser.add_argument_group("mark-up")
     group.add_argument("--markup", action="store_true", help="carry inline tags and placeholders over")
-    group.add_argument("--align", metavar="METHOD", help="that aligns (default: as of the verb align)")
+    group.add_argument("--align", metavar="METHOD", help="method used to align words (default: the same as `align`)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -71,11 +71,11 @@ def _marked_up(args: argparse.Namespace, sentences: list[str], model: Any, token
     from hf_nmt_interp.analysis.markup import strip_markup, transfer_markup
     from hf_nmt_interp.cli.loading import check_lengths
 
-    for number, sentence in enumerate(sentences, 1):  # what is wrong is said before the work
+    for number, sentence in enumerate(sentences, 1):  # errors come before the work
         try:
             strip_markup(sentence)
         except InputError as error:
-            raise InputError(f"sentence {number}: {error}") from error
+            raise InputError(f"sentence {number}", None, str(error)) from error
     check_lengths(model, tokenizer, [strip_markup(sentence) for sentence in sentences])
     options = {"method": args.align, "batch_size": args.batch_size, "generate": generate_options(args)}
     streams = args.output is None and chosen_format(args) in ("text", "json", "tsv")
