@@ -425,7 +425,7 @@ def test_a_file_is_complete_or_not_there(tmp_path) -> None:
         writer.write([{"a": 1}, {"a": float("nan")}])
     assert list(path.parent.iterdir()) == []
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileExistsError, match="File exists: .*file'"), written(tmp_path / "file" / "x", JsonLines):
+    with pytest.raises(FileExistsError, match=r"File exists: .*/file'"), written(tmp_path / "file" / "x", JsonLines):
         pass
     with pytest.raises(InputError, match="exists but was not created by --shards; choose another folder"):
         ShardFolder(tmp_path / "file").begin({})
