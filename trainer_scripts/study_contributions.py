@@ -186,7 +186,8 @@ def score(args: argparse.Namespace) -> None:
 
 def report(args: argparse.Namespace, names: dict[str, str]) -> None:
     """Study the models, by their labels; write figure, numbers and table, and print the table."""
-    from hf_nmt_interp.cli.verbs.contributions import study_models, track_models
+    from hf_nmt_interp.cli.output import track_items
+    from hf_nmt_interp.cli.verbs.contributions import study_models
     from hf_nmt_interp.report.contributions import contribution_markdown, plot_contributions, plot_training, table_rows
     from hf_nmt_interp.studies.contribution_study import contribution_study
     from hf_nmt_interp.training.job import command
@@ -199,7 +200,7 @@ def report(args: argparse.Namespace, names: dict[str, str]) -> None:
         lengths=[tuple(args.lengths)],
         limit=args.pairs,
         final=last if args.study == "stages" else None,
-        track=track_models,
+        track=track_items,
     )
     path = args.output_dir / f"{args.study}.svg"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,25 +2,17 @@
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from hf_nmt_interp.cli.paths import InputFile, OutputFile
+from hf_nmt_interp.cli.paths import Figure, InputFile, OutputFile
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.corpus import Pair, read_parallel
 from hf_nmt_interp.text.pharaoh import Links, read_gold
 
 MODEL = "demo:en-de"
 OUTPUT_FORMATS = ("table", "json", "tsv", "html")
-_SUFFIXES = {
-    "json": "json",
-    "jsonl": "json",
-    "tsv": "tsv",
-    "csv": "csv",
-    "html": "html",
-    "htm": "html",
-    "parquet": "parquet",
-}
+_ENDINGS = {"jsonl": "json", "htm": "html"}  # of files whose format has another name
 
 
 def positive(text: str) -> int:
@@ -54,9 +46,7 @@ def add_decoding(parser: argparse.ArgumentParser, batch_size: int) -> None:
 def add_sentences(parser: argparse.ArgumentParser) -> None:
     """Sentences as arguments, `-` or `--input`, and `--limit`."""
     parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="sentences to translate, or - for stdin")
-    parser.add_argument(
-        "--input", type=InputFile, metavar="FILE", help="file with one sentence a line, UTF-8 (- for stdin)"
-    )
+    parser.add_argument("--input", type=InputFile, metavar="FILE", help="one sentence a line, UTF-8 (- for stdin)")
     parser.add_argument("--limit", type=positive, metavar="N", help="take the first N sentences only")
 
 
@@ -80,10 +70,14 @@ def add_output(parser: argparse.ArgumentParser, formats: Sequence[str] = OUTPUT_
     group.add_argument(
         "--format", choices=formats, help=f"default: by the ending of --output's name, else {formats[0]}"
     )
-    group.add_argument(
-        "--output", type=OutputFile, metavar="FILE", help="write to a file, complete or not at all (default: stdout)"
-    )
+    group.add_argument("--output", type=OutputFile, metavar="FILE", help="complete or not at all (default: stdout)")
     parser.set_defaults(formats=formats)
+
+
+def add_figure(parser: argparse._ActionsContainer, drawn: str, flag: str = "--figure") -> None:
+    """A figure with its numbers."""
+    help = f"draw {drawn} to .svg, .pdf or .png, numbers in .csv beside"
+    parser.add_argument(flag, type=Figure, metavar="FILE", help=help)
 
 
 def add_translating(
@@ -103,8 +97,15 @@ def chosen_format(args: argparse.Namespace) -> str:
     """The format of the arguments, else that of the output's ending, else the verb's first."""
     if args.format:
         return args.format
-    guess = _SUFFIXES.get((args.output or "").rpartition(".")[2].lower(), "")
+    ending = (args.output or "").rpartition(".")[2].lower()
+    guess = _ENDINGS.get(ending, ending)
     return guess if guess in args.formats else args.formats[0]
+
+
+def check_choice(flag: str, value: str | None, known: Iterable[str]) -> None:
+    """Refuse a value that is not one of those known; for choices that take long to import."""
+    if value is not None and value not in known:
+        raise InputError(flag, value, f"is not one of {', '.join(known)}")
 
 
 def labelled(names: Sequence[str], argument: str) -> dict[str, str]:

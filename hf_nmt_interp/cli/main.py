@@ -28,7 +28,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def make_parser() -> Parser:
-    """The parser of all verbs; what a verb's help says is the docstring of its module."""
+    """The parser of all verbs; the help of a verb is the docstring of its module."""
     parser = Parser(prog="hf-nmt-interp", description="Neural machine translation that explains itself.")
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="<verb>")
@@ -59,24 +59,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_outputs(args)
         args.run(args)
         sys.stdout.flush()
-    except InputError as error:
-        if args.traceback:
-            raise
-        print(f"hf-nmt-interp {args.verb}: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # whoever reads, e.g. `head`, has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python flushes again on its way out
+    except BrokenPipeError:  # the reader, e.g. `head`, has enough
+        _drop_stdout()
         return 128 + signal.SIGPIPE
-    except OSError as error:
-        if args.traceback or error.errno not in _NOT_WRITTEN:
+    except (InputError, OSError) as error:
+        if args.traceback or (isinstance(error, OSError) and error.errno not in _NOT_WRITTEN):
             raise
-        where = error.filename or "cannot write"
-        print(f"hf-nmt-interp {args.verb}: error: {where}: {error.strerror}", file=sys.stderr)
+        line = f"{error.filename or 'cannot write'}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        print(f"hf-nmt-interp {args.verb}: error: {' '.join(line.split())}", file=sys.stderr)
         try:
             sys.stdout.flush()
         except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_stdout()
         return 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     return 0
+
+
+def _drop_stdout() -> None:
+    """Keep Python from flushing to a closed pipe or a full disk when it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

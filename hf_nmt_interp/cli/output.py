@@ -95,3 +95,13 @@ def show_progress(chunks: Sequence[C], label: str, hidden: bool = False) -> Iter
         for chunk in chunks:
             yield chunk
             bar.advance(task, len(chunk))
+
+
+def track_items(items: Iterable[T], label: str) -> Iterator[T]:
+    """The items, with a progress bar that counts them."""
+    return (item for (item,) in show_progress([[item] for item in items], label))
+
+
+def rounded(value: float | None) -> float | None:
+    """Four digits; None for NaN, which JSON does not have."""
+    return None if value is None or value != value else round(float(value), 4)

@@ -68,7 +68,7 @@ class Figure(OutputFile):
 
 def check_outputs(args: argparse.Namespace) -> None:
     """Refuse what cannot be written, and files that another argument names too."""
-    for name, path in _given(args):
+    for name, path in given(args):
         if not isinstance(path, OutputFile):
             continue
         if problem := path.problem():
@@ -77,7 +77,7 @@ def check_outputs(args: argparse.Namespace) -> None:
             continue
         for file in [path, *path.beside()]:  # what stands beside may also be the output, e.g. heads.csv
             kinds = InputFile | OutputFile if file is path else InputFile
-            taken = [os.path.realpath(other) for at, other in _given(args) if at != name and isinstance(other, kinds)]
+            taken = [os.path.realpath(other) for at, other in given(args) if at != name and isinstance(other, kinds)]
             if os.path.realpath(file) in taken:
                 problem = f"{file} is also the file of another argument"
                 raise InputError(args.flags[name], None, problem, "give each its own")
@@ -89,7 +89,7 @@ def check_new_folder(argument: str, path: str) -> None:
         raise InputError(argument, str(path), "exists and is not empty", "name a new folder")
 
 
-def _given(args: argparse.Namespace) -> Iterator[tuple[str, InputFile | OutputFile]]:
+def given(args: argparse.Namespace) -> Iterator[tuple[str, InputFile | OutputFile]]:
     """Names of arguments, and the paths given for them."""
     for name, value in vars(args).items():
         for path in value if isinstance(value, list) else [value]:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TextIO
 
 from hf_nmt_interp.cli.arguments import chosen_format, positive
 from hf_nmt_interp.cli.output import open_output, write_json
-from hf_nmt_interp.cli.paths import InputFile, OutputFolder
+from hf_nmt_interp.cli.paths import InputFile, OutputFolder, given
 from hf_nmt_interp.cli.shards import SHARD_FORMATS, Row, ShardFolder
 from hf_nmt_interp.cli.streaming import Line, MissingLine, read_together
 from hf_nmt_interp.errors import InputError
@@ -172,7 +172,7 @@ def run_corpus(args: argparse.Namespace, paths: Sequence[str | None], make_job: 
     """
     lines, (rank, processes) = read_corpus(args, paths), place()
     folder = ShardFolder(args.shards)
-    folder.begin(_about(args, paths), alone=processes == 1)
+    folder.begin(_about(args), alone=processes == 1)
     job: Job | None = None
     total, number = 0, 0
     report = Refusals(args, "its row is empty", "the rows of the rest are empty", folder.folder / "bad")
@@ -244,9 +244,9 @@ def try_rows(do: Callable[[list[Any]], list[Any]], lines: list[Any]) -> list[Any
         return [error if error.row is None else error.at(argument=error.argument.removesuffix("s"), row=None)]
 
 
-def _about(args: argparse.Namespace, paths: Sequence[str | None]) -> Row:
-    """What decides about the results: arguments, sizes of the input's files, version."""
-    files = [path for path in [*paths, args.dataset, *(getattr(args, "corpus", None) or ())] if path]
+def _about(args: argparse.Namespace) -> Row:
+    """What the results depend on: arguments, sizes of the files that are read, version."""
+    files = [path for _, path in given(args) if isinstance(path, InputFile)]
     sizes = {path: os.path.getsize(path) for path in files if os.path.isfile(path)}
     chosen = {name: value for name, value in sorted(vars(args).items()) if name not in _ASIDE}
     return chosen | {"bytes": sizes, "version": __version__}

@@ -17,13 +17,6 @@ from hf_nmt_interp.text.files import write_whole
 Line = tuple[str, ...] | InputError  # the same line of all files, or what is wrong with it
 
 
-def read_windows(paths: Sequence[str], size: int, skip: int = 0) -> Iterator[list[Line]]:
-    """Windows of `size` lines of what `read_together` gives."""
-    lines = read_together(paths, skip)
-    while window := list(islice(lines, size)):
-        yield window
-
-
 def read_together(paths: Sequence[str], skip: int = 0) -> Iterator[Line]:
     """The same lines of several files; `-` is stdin.
 

@@ -10,24 +10,9 @@ from importlib import import_module
 from typing import Any
 
 VERBS = (
-    "demo",
-    "translate",
-    "attribute",
-    "align",
-    "aer",
-    "best-attention",
-    "alignment-table",
-    "contributions",
-    "faithfulness",
-    "detached",
-    "heads",
-    "merge",
-    "push",
-    "calibration",
-    "prune",
-    "pruning-table",
-    "env",
-)
+    "demo", "translate", "attribute", "align", "aer", "best-attention", "alignment-table", "contributions",
+    "faithfulness", "detached", "heads", "merge", "push", "calibration", "prune", "pruning-table", "env",
+)  # fmt: skip
 
 
 def load_verb(name: str) -> Any:

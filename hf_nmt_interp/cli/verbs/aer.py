@@ -13,9 +13,9 @@ Examples:
 import argparse
 from typing import TYPE_CHECKING
 
-from hf_nmt_interp.cli.arguments import add_output, positive, read_file
+from hf_nmt_interp.cli.arguments import add_figure, add_output, positive, read_file
 from hf_nmt_interp.cli.output import write_rows
-from hf_nmt_interp.cli.paths import Figure, InputFile
+from hf_nmt_interp.cli.paths import InputFile
 from hf_nmt_interp.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,12 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for flag, what in (("--gold-base", "GOLD counts"), ("--base", "HYP counts")):
         parser.add_argument(flag, type=int, choices=(0, 1), default=0, help=f"what {what} words from (default: 0)")
     add_output(parser, ("table", "json", "tsv"))
-    parser.add_argument(
-        "--figure", type=Figure, metavar="FILE", help="draw pairs to .svg, .pdf or .png, numbers in .csv beside"
-    )
-    parser.add_argument(
-        "--text", nargs=2, type=InputFile, metavar=("SOURCE", "TARGET"), help="sentences whose words the links are of"
-    )
+    add_figure(parser, "pairs")
+    parser.add_argument("--text", nargs=2, type=InputFile, metavar=("SOURCE", "TARGET"), help="the sentences")
     parser.add_argument("--pairs", nargs="+", type=positive, metavar="N", help="lines to draw (default: the first 3)")
 
 

@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TextIO
 
 from hf_nmt_interp.cli.arguments import add_decoding, add_model, generate_options
@@ -30,8 +30,9 @@ from hf_nmt_interp.cli.output import write_json
 from hf_nmt_interp.cli.paths import InputFile, OutputFile, OutputLines
 from hf_nmt_interp.cli.sharded_run import Job, Refusals, add_corpus, refuse, run_corpus, show_lines, try_rows
 from hf_nmt_interp.cli.shards import Row
-from hf_nmt_interp.cli.streaming import BadLines, Line, append_to, complete_lines, read_windows
+from hf_nmt_interp.cli.streaming import BadLines, Line, append_to, complete_lines, read_together
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.corpus import Texts
 
 if TYPE_CHECKING:
     from hf_nmt_interp.analysis.alignment import WordAlignment
@@ -64,24 +65,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="intersection, union, grow-diag, grow-diag-final (default with --reverse-model), grow-diag-final-and",
     )
     group.add_argument(
-        "--joint",
-        action="store_true",
-        help="multiply the soft scores of both directions before links are taken and symmetrised",
+        "--joint", action="store_true", help="multiply the soft scores of both directions before links are taken"
     )
     group.add_argument(
-        "--least",
-        type=float,
-        metavar="P",
-        help="with --joint: leave out links that have less of their words' scores, e.g. 0.2",
+        "--least", type=float, metavar="P", help="with --joint: leave out links below this share of scores, e.g. 0.2"
     )
     add_model(parser)
     add_decoding(parser, batch_size=32)
     group = parser.add_argument_group("output")
     group.add_argument("--format", choices=("pharaoh", "json"), help="json: words and links (default: pharaoh)")
     group.add_argument("--output", type=OutputLines, metavar="FILE", help="default: stdout")
-    group.add_argument(
-        "--translations", type=OutputFile, metavar="FILE", help="without TARGET: where the translations go"
-    )
+    group.add_argument("--translations", type=OutputFile, metavar="FILE", help="where the model's translations go")
     group.add_argument("--resume", action="store_true", help="continue after the lines that --output has already")
     add_corpus(parser)
 
@@ -97,7 +91,7 @@ def run(args: argparse.Namespace) -> None:
         raise InputError("--least", None, "is for the scores of both directions", "give --joint")
     if args.shards:
         refuse(args, "output", "format", "translations")
-        run_corpus(args, (args.source, args.target), lambda: AlignJob(args))
+        run_corpus(args, (args.source, args.target), lambda: _Aligner(args))
         return
     if not args.source:
         raise InputError("SOURCE", None, "no file", "give the sentences, and their translations if there are any")
@@ -111,22 +105,22 @@ def _run_text(args: argparse.Namespace) -> None:
     outputs = [path for path in (args.output, args.translations) if path]
     size = 8 * args.batch_size
     done = complete_lines(outputs, size, args.source) if args.resume else 0
-    paths = [path for path in (args.source, args.target) if path]
-    windows = read_windows(paths, size, done)
-    first = next(windows, [])  # a file that is not there is noticed before the model loads
+    lines = read_together([path for path in (args.source, args.target) if path], done)
+    first = list(islice(lines, size))  # a file that is not there is noticed before the model loads
     aligner = _Aligner(args)
     bad = BadLines(args.output, done)
     refused = Refusals(args, "wrote an empty line", "wrote empty lines for the rest", bad.path)
     with ExitStack() as stack:
         links = stack.enter_context(append_to(args.output, args.resume))
         texts = stack.enter_context(append_to(args.translations, args.resume)) if args.translations else None
-        for window in chain([first], windows):
+        for window in chain([first], iter(lambda: list(islice(lines, size)), [])):
             for number, found in enumerate(aligner.align(window), done + 1):
                 if isinstance(found, InputError):
                     bad.add(refused.row(number, found))
-                links.write(_format(found, args.format).encode() + b"\n")
+                row = _row(found)
+                links.write(_format(row, args.format).encode() + b"\n")
                 if texts:
-                    texts.write((b"" if isinstance(found, InputError) else found.target_text.encode()) + b"\n")
+                    texts.write(row.get("target_text", "").encode() + b"\n")
             done += len(window)
             for file in (texts, links):
                 if file:
@@ -136,18 +130,27 @@ def _run_text(args: argparse.Namespace) -> None:
     refused.end()
 
 
-def _format(found: "WordAlignment | InputError", kind: str | None) -> str:
+def _format(row: Row, kind: str | None = None) -> str:
     from hf_nmt_interp.text.pharaoh import format_links
 
-    links = set() if isinstance(found, InputError) else found.links
-    if kind != "json":
-        return format_links(links)
-    words = ([], []) if isinstance(found, InputError) else (found.source_words, found.target_words)
-    return json.dumps({"source": words[0], "target": words[1], "links": sorted(links)}, ensure_ascii=False)
+    if kind == "json":
+        return json.dumps({name: row.get(name, []) for name in ("source", "target", "links")}, ensure_ascii=False)
+    return format_links({(i, j) for i, j in row.get("links") or ()})
 
 
-class _Aligner:
+def _row(found: "WordAlignment | InputError") -> Row:
+    """Words, the target's text, and links; nothing for a refused line."""
+    if isinstance(found, InputError):
+        return {}
+    links = [list(link) for link in sorted(found.links)]
+    words = {"source": found.source_words, "target": found.target_words}
+    return words | {"target_text": found.target_text, "links": links}
+
+
+class _Aligner(Job):
     """Aligns lines by one translator, or by two and symmetrises."""
+
+    merged_formats = ("pharaoh", *Job.merged_formats)
 
     def __init__(self, args: argparse.Namespace) -> None:
         import numpy as np
@@ -186,7 +189,7 @@ class _Aligner:
         readable = iter(try_rows(self.pairs, [line for line in lines if not isinstance(line, InputError)]))
         return (line if isinstance(line, InputError) else next(readable) for line in lines)
 
-    def pairs(self, lines: list[tuple[str, ...]]) -> "list[WordAlignment]":
+    def pairs(self, lines: list[Texts]) -> "list[WordAlignment]":
         """Alignments of lines; raises if one is refused."""
         from hf_nmt_interp.analysis.alignment import align_words, joint_links
         from hf_nmt_interp.analysis.symmetrization import flip, symmetrize
@@ -209,37 +212,17 @@ class _Aligner:
 
         return [replace(a, links=links(a, b)) for a, b in zip(found, other, strict=True)]
 
-
-class AlignJob(Job):
-    """Alignments as rows."""
-
-    merged_formats = ("pharaoh", *Job.merged_formats)
-
-    def __init__(self, args: argparse.Namespace) -> None:
-        self.aligner = _Aligner(args)
-
-    def rows(self, lines: list[tuple[str, ...]]) -> list[Row]:
+    def rows(self, lines: list[Texts]) -> list[Row]:
         """Words, the target's text, and links."""
-        return [
-            {
-                "source": a.source_words,
-                "target": a.target_words,
-                "target_text": a.target_text,
-                "links": [list(link) for link in sorted(a.links)],
-            }
-            for a in self.aligner.pairs(lines)
-        ]
+        return [_row(found) for found in self.pairs(lines)]
 
     @staticmethod
     def write(rows: Iterator[Row], kind: str, file: TextIO) -> None:
         """Write rows, or a line of links for each."""
-        from hf_nmt_interp.text.pharaoh import format_links
-
         if kind == "json":
             write_json(rows, file)
-            return
-        for row in rows:
-            file.write(format_links({(i, j) for i, j in row.get("links") or ()}) + "\n")
+        else:
+            file.writelines(_format(row) + "\n" for row in rows)
 
     @property
     def schema(self) -> Any:
@@ -252,4 +235,4 @@ class AlignJob(Job):
         )
 
 
-JOB = AlignJob
+JOB = _Aligner

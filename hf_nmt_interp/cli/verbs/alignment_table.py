@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hf_nmt_interp.cli.arguments import add_gold, add_model, positive, read_gold_pairs
+from hf_nmt_interp.cli.arguments import add_gold, add_model, check_choice, positive, read_gold_pairs
 from hf_nmt_interp.cli.output import open_output, write_json
 from hf_nmt_interp.cli.paths import InputFile, OutputFolder
 from hf_nmt_interp.errors import InputError
@@ -36,9 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Files, models, and what to compute."""
     parser.add_argument("folder", type=OutputFolder, metavar="FOLDER", help="where results are kept")
     add_gold(parser)
-    parser.add_argument(
-        "--train", nargs=2, type=InputFile, metavar=("SOURCE", "TARGET"), help="what the translators were trained on"
-    )
+    parser.add_argument("--train", nargs=2, type=InputFile, metavar=("SOURCE", "TARGET"), help="the training text")
     add_model(parser)
     parser.add_argument("--reverse-model", required=True, metavar="NAME", help="translator of the other direction")
     group = parser.add_argument_group("table")
@@ -56,8 +54,7 @@ def run(args: argparse.Namespace) -> None:
     from hf_nmt_interp.studies.alignment_table import ROWS
 
     for name in args.method or ():
-        if name not in ROWS:
-            raise InputError("--method", name, f"is not one of {', '.join(ROWS)}")
+        check_choice("--method", name, ROWS)
     if args.eflomal and not args.train:
         raise InputError("--eflomal", None, "needs the text to train on", "give --train")
     if "free" in (args.table or ()) and not args.eflomal:

@@ -21,12 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Gold pairs, model, and what to write."""
     add_gold(parser)
     parser.add_argument("--top", type=positive, default=10, metavar="N", help="heads to show (default: %(default)s)")
-    parser.add_argument(
-        "--save",
-        type=OutputFolder,
-        metavar="FOLDER",
-        help="new folder for the model with its best head as default",
-    )
+    parser.add_argument("--save", type=OutputFolder, metavar="FOLDER", help="new folder for the model with that head")
     parser.add_argument("--batch-size", type=positive, default=16, metavar="N", help="default: %(default)s")
     add_model(parser)
     add_output(parser, ("table", "json", "tsv"))

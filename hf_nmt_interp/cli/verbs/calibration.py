@@ -38,21 +38,14 @@ SHORT = {"entropy_change": "change", "kendall_attention": "tau att.", "kendall_m
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Sentences, translations, models, output and figures."""
     add_sentences(parser)
-    parser.add_argument(
-        "--target-file", type=InputFile, metavar="FILE", help="their translations (default: the model translates)"
-    )
+    parser.add_argument("--target-file", type=InputFile, metavar="FILE", help="translations (default: the model's)")
     add_model(parser)
     parser.add_argument(
         "--compare", action="append", default=[], metavar="[LABEL=]NAME", help="another model; may be repeated"
     )
     parser.add_argument("--batch-size", type=positive, default=16, metavar="N", help="default: %(default)s")
     add_output(parser)
-    parser.add_argument(
-        "--figures",
-        type=OutputFolder,
-        metavar="FOLDER",
-        help="draw the figures there, as SVG and their numbers as CSV",
-    )
+    parser.add_argument("--figures", type=OutputFolder, metavar="FOLDER", help="draw there, as SVG, numbers as CSV")
 
 
 def run(args: argparse.Namespace) -> None:

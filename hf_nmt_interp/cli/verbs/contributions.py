@@ -29,7 +29,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from hf_nmt_interp.cli.arguments import (
     OUTPUT_FORMATS,
+    add_figure,
     add_translating,
+    check_choice,
     chosen_format,
     generate_options,
     labelled,
@@ -37,8 +39,7 @@ from hf_nmt_interp.cli.arguments import (
     read_sentences,
     read_targets,
 )
-from hf_nmt_interp.cli.output import Row, show_progress, write_rows
-from hf_nmt_interp.cli.paths import Figure
+from hf_nmt_interp.cli.output import Row, rounded, track_items, write_rows
 from hf_nmt_interp.cli.sharded_run import add_corpus, refuse, run_corpus
 from hf_nmt_interp.cli.shards import ShardFolder
 from hf_nmt_interp.cli.verbs.attribute import Explain, add_method, add_targets, explained
@@ -63,9 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     study.add_argument("--checkpoints", metavar="RUN", help="all checkpoints of a training run, compared to its last")
     study.add_argument("--final", metavar="LABEL", help="the model that the others' influences are compared with")
     study.add_argument("--pairs", type=positive, metavar="N", help="at most N (default: 200)")
-    study.add_argument(
-        "--figure", type=Figure, metavar="FILE", help="draw the curves to .svg, .pdf or .png, numbers in .csv beside"
-    )
+    add_figure(study, "the curves")
     add_translating(parser)
     add_corpus(parser)
 
@@ -78,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
     if args.shards:
         refuse(args, "target", "output", "format", *Contribute.merge_options)
         refuse(args, "prefix", "compare", "checkpoints", "figure", "final", "pairs")
-        _check_statistic(args.statistic, STATISTICS)
+        check_choice("--statistic", args.statistic, STATISTICS)
         method = args.method, parse_settings(args.method, args.set)
         run_corpus(args, (args.input, args.target_file), lambda: Contribute(args, method, args.model))
         return
@@ -91,7 +90,7 @@ def run(args: argparse.Namespace) -> None:
         if getattr(args, name) is not None:
             remedy = "give --prefix, --compare, --checkpoints or --figure too"
             raise InputError(f"--{name}", None, "of a study only", remedy)
-    _check_statistic(args.statistic, STATISTICS)
+    check_choice("--statistic", args.statistic, STATISTICS)
     settings = parse_settings(args.method, args.set)
     results = [result for _, _, result in explained(args, [(args.method, settings)], {"": args.model})]
     for side in Contribute.merge_options:
@@ -111,7 +110,7 @@ def curve_rows(curves: "dict[str, Curve]") -> list[Row]:
         {"statistic": name, "position": position, "mean": mean, "low": low, "high": high, "sentences": count}
         for name, curve in curves.items()
         for position, (mean, low, high, count) in enumerate(
-            zip(*(_rounded(a) for a in (curve.mean, curve.low, curve.high)), curve.count.tolist(), strict=True)
+            zip(*(map(rounded, a) for a in (curve.mean, curve.low, curve.high)), curve.count.tolist(), strict=True)
         )
         if count
     ]
@@ -132,7 +131,7 @@ def run_study(args: argparse.Namespace) -> None:
         args.final = list(names)[-1]
     from hf_nmt_interp.studies.contribution_study import STUDIED, contribution_study
 
-    _check_statistic(args.statistic, STUDIED)
+    check_choice("--statistic", args.statistic, STUDIED)
     study = contribution_study(
         *study_models(names, args.device, args.source_lang, args.target_lang),
         sources,
@@ -144,7 +143,7 @@ def run_study(args: argparse.Namespace) -> None:
         method=args.method,
         batch_size=args.batch_size,
         generate=generate_options(args),
-        track=track_models,
+        track=track_items,
         **settings,
     )
     if args.figure:
@@ -190,20 +189,6 @@ def _model(tokenizer: Any, name: str, *options: Any) -> Any:
         remedy = "compare models of one tokenizer (a new one gets it by train_translation.py --tokenizer)"
         raise InputError("--compare", None, problem, remedy)
     return model
-
-
-def _check_statistic(name: str | None, known: Any) -> None:
-    if name is not None and name not in known:
-        raise InputError("--statistic", name, f"is not one of {', '.join(known)}")
-
-
-def _rounded(values) -> list[float | None]:
-    return [None if value != value else round(float(value), 4) for value in values]  # NaN has no place in JSON
-
-
-def track_models(names: Any, label: str) -> Any:
-    """A progress bar that counts models."""
-    return (name for (name,) in show_progress([[name] for name in names], label))
 
 
 class Contribute(Explain):

@@ -15,7 +15,7 @@ import argparse
 from functools import partial
 
 from hf_nmt_interp.cli.arguments import add_translating, generate_options, read_sentences
-from hf_nmt_interp.cli.output import Row, show_progress, write_rows
+from hf_nmt_interp.cli.output import Row, rounded, show_progress, write_rows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,10 +55,6 @@ def run(args: argparse.Namespace) -> None:
         row: Row = {"method": name}
         margin = found[name].margin(found[above]) if above else {}
         for measure, area in found[name].area.items():
-            row |= {measure: _rounded(area), f"{measure[0]}_margin": _rounded(margin.get(measure))}
+            row |= {measure: rounded(area), f"{measure[0]}_margin": rounded(margin.get(measure))}
         rows.append(row)
     write_rows(rows, args, "Faithfulness")
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None or value != value else round(value, 4)  # NaN has no place in JSON

@@ -21,16 +21,18 @@ import argparse
 from typing import Any
 
 from hf_nmt_interp.cli.arguments import (
+    add_figure,
     add_model,
     add_output,
     add_sentences,
+    check_choice,
     chosen_format,
     positive,
     read_file,
     read_sentences,
 )
-from hf_nmt_interp.cli.output import open_output
-from hf_nmt_interp.cli.paths import Figure, InputFile
+from hf_nmt_interp.cli.output import open_output, track_items
+from hf_nmt_interp.cli.paths import InputFile
 from hf_nmt_interp.cli.sharded_run import Translator, add_corpus, refuse, run_corpus
 from hf_nmt_interp.cli.shards import Row, ShardFolder
 from hf_nmt_interp.errors import InputError
@@ -48,9 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="their translations, one a line, or the text of .conllu trees (default: the model translates)",
     )
-    parser.add_argument(
-        "--trees", type=InputFile, metavar="FILE", help="CoNLL-U file with dependency trees of the source language"
-    )
+    parser.add_argument("--trees", type=InputFile, metavar="FILE", help="CoNLL-U trees of the source language")
     parser.add_argument(
         "--relevance-sentences", type=int, metavar="N", help="relevance from N sentences only, which is the slow part"
     )
@@ -64,29 +64,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--batch-size", type=positive, default=16, metavar="N", help="default: %(default)s")
     add_output(parser, HEAD_FORMATS)
-    parser.add_argument(
-        "--figure", type=Figure, metavar="FILE", help="draw the heads to .svg, .pdf or .png, numbers in .csv beside"
-    )
-    parser.add_argument(
-        "--kind", default="encoder", help="attention that is drawn: encoder (default), decoder or cross"
-    )
+    add_figure(parser, "the heads")
+    parser.add_argument("--kind", default="encoder", help="attention to draw: encoder (default), decoder or cross")
     add_corpus(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Look at the heads and write."""
+    from hf_nmt_interp.analysis.heads import KINDS, head_report
+
+    check_choice("--kind", args.kind, KINDS)
     if args.shards:
         refuse(args, "trees", "output", "format", "figure")
         if args.relevance_sentences:
             raise InputError("--relevance-sentences", None, "with --shards 0, for none, or left out, for all")
         run_corpus(args, (args.input, args.target_file), lambda: Heads(args))
         return
-    from hf_nmt_interp.analysis.heads import KINDS, head_report
     from hf_nmt_interp.text.conllu import read_conllu
     from hf_nmt_interp.text.corpus import read_pairs
 
-    if args.kind not in KINDS:
-        raise InputError("--kind", args.kind, f"is not one of {', '.join(KINDS)}")
     trees = list(read_conllu(args.trees))[: args.limit] if args.trees else None
     if trees == []:
         raise InputError("--trees", None, f"{args.trees} has no sentences")
@@ -106,7 +102,7 @@ def run(args: argparse.Namespace) -> None:
         corpus=read_pairs(*args.corpus) if args.corpus else None,
         relevance_sentences=args.relevance_sentences,
         batch_size=args.batch_size,
-        track=_track,
+        track=track_items,
     )
     write_report(report, args)
     if args.figure:
@@ -133,15 +129,6 @@ def _read_targets(path: str) -> list[str]:
     from hf_nmt_interp.text.conllu import read_conllu
 
     return [tree.text for tree in read_conllu(path)] if path.endswith(".conllu") else read_file(path)
-
-
-def _track(items: Any, label: str) -> Any:
-    """A progress bar on stderr, if that is a terminal."""
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    return track(items, label, console=console, transient=True, disable=not console.is_terminal)
 
 
 class Heads(Translator):

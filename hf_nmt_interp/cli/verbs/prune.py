@@ -21,12 +21,10 @@ from hf_nmt_interp.errors import InputError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Model, heads to keep, and pruned model."""
     parser.add_argument("--model", required=True, metavar="NAME", help="local folder, Hub id or demo:en-de")
-    parser.add_argument(
-        "--heads", type=InputFile, metavar="FILE", help="heads.json of the verb heads, for a model without gates"
-    )
+    parser.add_argument("--heads", type=InputFile, metavar="FILE", help="heads.json, for a model without gates")
     parser.add_argument("--keep", type=int, metavar="N", help="encoder heads of each layer to keep, the most relevant")
     parser.add_argument(
-        "--output", type=OutputFolder, required=True, metavar="FOLDER", help="new folder for the pruned model"
+        "--output", type=OutputFolder, required=True, metavar="FOLDER", help="new folder for the result"
     )
 
 

@@ -13,9 +13,9 @@ Examples:
 import argparse
 from pathlib import Path
 
-from hf_nmt_interp.cli.arguments import add_output, chosen_format
+from hf_nmt_interp.cli.arguments import add_figure, add_output, chosen_format
 from hf_nmt_interp.cli.output import write_rows
-from hf_nmt_interp.cli.paths import Figure, InputFile
+from hf_nmt_interp.cli.paths import InputFile
 from hf_nmt_interp.errors import InputError
 
 SHORT = {"heads e/d/d-e": "e/d/d-e", "encoder layers": "layers"}
@@ -26,12 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="output folder of train_l0.py")
     parser.add_argument("--before", type=InputFile, metavar="FILE", help="heads.json of the translator before pruning")
     add_output(parser)
-    parser.add_argument(
-        "--figure", type=Figure, metavar="FILE", help="draw BLEU and roles to .svg, .pdf or .png, .csv beside"
-    )
-    parser.add_argument(
-        "--gates", type=Figure, metavar="FILE", help="of a single RUN: draw how its gates closed, in the same formats"
-    )
+    add_figure(parser, "BLEU and roles")
+    add_figure(parser, "how the gates of a single RUN closed", "--gates")
 
 
 def run(args: argparse.Namespace) -> None:
