@@ -53,14 +53,9 @@ def add_sentences(parser: argparse.ArgumentParser) -> None:
 def add_gold(parser: argparse.ArgumentParser) -> None:
     """`--gold` and `--gold-base`: the arguments of `read_gold_pairs`."""
     group = parser.add_argument_group("gold links")
-    group.add_argument(
-        "--gold",
-        nargs=3,
-        type=InputFile,
-        required=True,
-        metavar=("LINKS", "SOURCE", "TARGET"),
-        help="gold links and their sentences, words between spaces; --model translates SOURCE to TARGET",
-    )
+    names = ("LINKS", "SOURCE", "TARGET")
+    help = "gold links and their sentences, words between spaces; --model translates SOURCE to TARGET"
+    group.add_argument("--gold", nargs=3, type=InputFile, required=True, metavar=names, help=help)
     group.add_argument("--gold-base", type=int, choices=(0, 1), default=0, help="what LINKS counts from (default: 0)")
 
 

@@ -33,10 +33,6 @@ class JsonLines:
         """Append rows."""
         self.file.writelines(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
 
-    def close(self) -> None:
-        """End the file."""
-        self.file.close()
-
 
 class Parquet:
     """Rows in columns of the schema, a row group a call."""
@@ -51,10 +47,6 @@ class Parquet:
         from pyarrow import Table
 
         self.file.write_table(Table.from_pylist(rows, self.schema))
-
-    def close(self) -> None:
-        """End the file."""
-        self.file.close()
 
 
 Writer = JsonLines | Parquet
@@ -79,7 +71,7 @@ def read_rows(path: Path) -> Iterator[Row]:
 @contextmanager
 def written(path: Path, make: type[W], schema: Any = None) -> Iterator[W]:
     """A writer of a file that appears under its name when it is complete, or never."""
-    with atomic(path, shared=True) as part, closing(make(part, schema)) as writer:
+    with atomic(path, shared=True) as part, closing((writer := make(part, schema)).file):
         yield writer
 
 

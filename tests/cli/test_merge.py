@@ -1,9 +1,19 @@
 """What `merge` refuses: folders and shards that are not whole."""
 
+import re
+
 import pytest
 
 from hf_nmt_interp.cli.shards import SHARD_FORMATS
 from tests.cli.test_sharded_run import bytes_of, files, work  # noqa: F401  (two of them are fixtures)
+
+
+def test_the_help_tells_what_the_shards_of_each_verb_give(run) -> None:
+    shown = run("merge", "--help").out
+    for verb, formats in {"attribute": "json, parquet", "align": "pharaoh, json, parquet"}.items():
+        assert re.search(rf"^{verb} +one file .*: {formats}$", shown, re.MULTILINE)
+    assert re.search(r"^heads +the report .*: table, json, csv$", shown, re.MULTILINE)
+    assert "contributions: sources of N tokens only" in " ".join(shown.split())
 
 
 def test_merge_refuses(work, run, tmp_path) -> None:  # noqa: F811

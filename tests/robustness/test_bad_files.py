@@ -207,6 +207,13 @@ def test_an_output_is_no_file_of_another_argument(run, model_folder, tmp_path, m
         code, _, err = run(verb, *model, *arguments)
         path = arguments[arguments.index("--output") + 1]
         assert (code, f"--output: {path} is also the file of another argument; give each its own" in err) == (2, True)
+    for verb, *arguments, beside in (
+        ("align", tmp_path / "old.bad", "--output", tmp_path / "old", "old.bad"),
+        ("heads", "--input", tmp_path / "old.csv", "--figure", tmp_path / "old.svg", "old.csv"),
+    ):
+        code, _, err = run(verb, "--model", model_folder, *arguments)
+        message = f"{arguments[-2]}: {tmp_path / beside} is also the file of another argument; give each its own"
+        assert (code, message in err) == (2, True)
     assert {name: (tmp_path / name).read_text() for name in texts} == texts
     assert not new.exists()
     plain = "align", "--model", model_folder, "--method", "attention", a

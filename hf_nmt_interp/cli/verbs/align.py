@@ -59,11 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--extraction", default="argmax", metavar="NAME", help="argmax (default), threshold or mutual")
     group.add_argument("--threshold", type=float, default=0.2, metavar="P", help="default: %(default)s")
     group.add_argument("--reverse-model", metavar="NAME", help="translator of the other direction, to symmetrise with")
-    group.add_argument(
-        "--symmetrize",
-        metavar="NAME",
-        help="intersection, union, grow-diag, grow-diag-final (default with --reverse-model), grow-diag-final-and",
-    )
+    help = "intersection, union, grow-diag, grow-diag-final (default with --reverse-model), grow-diag-final-and"
+    group.add_argument("--symmetrize", metavar="NAME", help=help)
     group.add_argument(
         "--joint", action="store_true", help="multiply the soft scores of both directions before links are taken"
     )

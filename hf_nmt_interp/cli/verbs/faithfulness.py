@@ -20,12 +20,8 @@ from hf_nmt_interp.cli.output import Row, rounded, show_progress, write_rows
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Methods, sentences, model, decoding and output."""
-    parser.add_argument(
-        "--method",
-        action="append",
-        metavar="NAME[:SETTING=VALUE,...]",
-        help="may be repeated (default: all that fit the model, as they are)",
-    )
+    help = "may be repeated (default: all that fit the model, as they are)"
+    parser.add_argument("--method", action="append", metavar="NAME[:SETTING=VALUE,...]", help=help)
     add_translating(parser)
 
 

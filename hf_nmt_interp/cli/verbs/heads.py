@@ -44,23 +44,14 @@ HEAD_FORMATS = ("table", "json", "csv")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Sentences, translations, trees, corpus, model, output and figure."""
     add_sentences(parser)
-    parser.add_argument(
-        "--target-file",
-        type=InputFile,
-        metavar="FILE",
-        help="their translations, one a line, or the text of .conllu trees (default: the model translates)",
-    )
+    help = "their translations, one a line, or the text of .conllu trees (default: the model translates)"
+    parser.add_argument("--target-file", type=InputFile, metavar="FILE", help=help)
     parser.add_argument("--trees", type=InputFile, metavar="FILE", help="CoNLL-U trees of the source language")
     parser.add_argument(
         "--relevance-sentences", type=int, metavar="N", help="relevance from N sentences only, which is the slow part"
     )
-    parser.add_argument(
-        "--corpus",
-        nargs=2,
-        type=InputFile,
-        metavar=("SOURCE", "TARGET"),
-        help="parallel files that tell how frequent tokens are, best the training data (default: the sentences)",
-    )
+    help = "parallel files to count tokens in, best the training data (default: the sentences)"
+    parser.add_argument("--corpus", nargs=2, type=InputFile, metavar=("SOURCE", "TARGET"), help=help)
     add_model(parser)
     parser.add_argument("--batch-size", type=positive, default=16, metavar="N", help="default: %(default)s")
     add_output(parser, HEAD_FORMATS)

@@ -23,9 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, metavar="NAME", help="local folder, Hub id or demo:en-de")
     parser.add_argument("--heads", type=InputFile, metavar="FILE", help="heads.json, for a model without gates")
     parser.add_argument("--keep", type=int, metavar="N", help="encoder heads of each layer to keep, the most relevant")
-    parser.add_argument(
-        "--output", type=OutputFolder, required=True, metavar="FOLDER", help="new folder for the result"
-    )
+    parser.add_argument("--output", type=OutputFolder, required=True, metavar="FOLDER", help="new folder to save to")
 
 
 def run(args: argparse.Namespace) -> None:
