@@ -23,7 +23,7 @@ def load(
         name: `demo:en-de` and the like for a translator in the box, a local folder, or an id on the Hub.
         device: as torch names it; "auto" is a GPU if there is one.
         source_lang: language code, for tokenizers of many languages (NLLB, M2M100, mBART).
-        target_lang: likewise; generated translations are forced to begin with it.
+        target_lang: language code; generated translations are forced to begin with it.
     """
     with _status(f"Loading {name}"):
         model, tokenizer = _from_box(name) if name.startswith(_BOX) else _from_pretrained(name)

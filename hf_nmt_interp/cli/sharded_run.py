@@ -126,7 +126,7 @@ def check_processes(args: argparse.Namespace) -> None:
 
 
 def place() -> tuple[int, int]:
-    """Number of this process and how many there are, as launchers tell it (RANK, WORLD_SIZE)."""
+    """Number of this process and how many there are, as launchers set it (RANK, WORLD_SIZE)."""
     found = []
     for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")):
         text = os.environ.get(name, default)

@@ -45,7 +45,7 @@ def open_lines(path: str | Path) -> BinaryIO:
 
 
 def try_lines(raw_lines: Iterable[bytes], path: str | Path, first: int = 1) -> Iterator[str | InputError]:
-    """Lines of text like `read_lines`; for a line that is not text, the error, so that reading can go on.
+    """Lines of text like `read_lines`; for a line that is not text, the error, so that reading can continue.
 
     Args:
         raw_lines: of a file opened in binary mode.
@@ -129,7 +129,7 @@ def try_dataset(name: str, fields: Sequence[str], *, config: str | None, split: 
     """Texts of a `datasets` set that is read while iterating; for a row without them, the error.
 
     Args:
-        name: as of `read_dataset`, or a .jsonl, .parquet or .csv file.
+        name: as for `read_dataset`, or a .jsonl, .parquet or .csv file.
         fields: columns of the texts, or keys in the column `translation`; the first row must have them.
         config: name of the configuration to load.
         split: which split.
@@ -169,7 +169,7 @@ def _json(line: str, where: str) -> Any:
 
 
 def load_rows(name: str, config: str | None, split: str, streaming: bool) -> Iterator[Mapping[str, Any]]:
-    """Rows of a `datasets` set; what `name` may be is told by `read_dataset` and `try_dataset`."""
+    """Rows of a `datasets` set; see `read_dataset` and `try_dataset` for `name`."""
     import datasets  # heavy
 
     readers = logging.getLogger("datasets.packaged_modules")  # they also log what they raise

@@ -16,7 +16,7 @@ def atomic(path: str | Path, shared: bool = False) -> Iterator[Path]:
     written directly.
 
     Args:
-        path: its folder is made, a link is followed, and what is there is replaced.
+        path: its folder is created, a link is followed, and an existing file or folder is replaced.
         shared: several processes may write it at the same time.
     """
     place = Path(os.path.realpath(path))
@@ -43,7 +43,7 @@ def atomic(path: str | Path, shared: bool = False) -> Iterator[Path]:
 
 
 def is_device(place: Path) -> bool:
-    """Whether something is there that is no file and no folder, e.g. /dev/null."""
+    """Whether the path exists and is neither a file nor a folder, e.g. /dev/null."""
     return place.exists() and not place.is_file() and not place.is_dir()
 
 

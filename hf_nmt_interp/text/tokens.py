@@ -139,7 +139,7 @@ def _encode(
 
 
 def check_text(name: str, text: str) -> None:
-    """Refuse text that is no Unicode."""
+    """Refuse text that is not Unicode."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

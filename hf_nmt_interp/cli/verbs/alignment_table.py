@@ -7,8 +7,8 @@ noise  SmoothGrad of --model by the deviation of its noise, in both kinds of dec
 
 eflomal (pip install -c constraints.txt -e ".[yardstick]") is trained on --train and the gold text at once. Words of
 the gold text with the old German ß are spelt as in --train. Layers and heads of attention are chosen by agreement of
-the two directions, without gold links. What is done is kept in FOLDER, and the same command goes on after a run that
-was cut off; table.md and table.jsonl there have the rows so far, log.txt tells what it is at.
+the two directions, without gold links. Results are kept in FOLDER; run the same command again to
+resume. table.md and table.jsonl there have the rows so far, log.txt shows the progress.
 
 Examples:
   hf-nmt-interp alignment-table out --reverse-model demo:de-en --gold gold.txt train.en train.de --table force

@@ -9,7 +9,7 @@ html   a self-contained page with heat maps
 Indices count from 0. With --shards whole corpora are explained; merge joins their shards.
 
 --method and --model may be repeated: all methods of a model explain the same translation, and a page shows them on one
-card, to be switched or one below the other. json and tsv then tell model and method of each line.
+card, to be switched or one below the other. json and tsv then name model and method in each line.
 
 Examples:
   hf-nmt-interp attribute "The cat is sleeping on the sofa."
@@ -126,9 +126,9 @@ def _write(
         for i, label, result in shown
     )
     if kind == "json":
-        write_json(({**told, **record(result)} for told, result in rows), file)
+        write_json(({**named, **record(result)} for named, result in rows), file)
     else:
-        write_tsv(({**told, **row} for told, result in rows for row in scores(result)), file)
+        write_tsv(({**named, **row} for named, result in rows for row in scores(result)), file)
 
 
 def _page(results: "Iterator[Explained]", labels: list[str]) -> str:
@@ -178,7 +178,7 @@ def explained(
         args: of `add_translating` and `add_targets`.
         methods: which explain, and their settings.
         models: which translate, by label.
-        streams: as of `in_chunks`.
+        streams: as for `in_chunks`.
 
     Yields:
         Number of the sentence, label of the model, result: for each sentence by each method, of each model in turn.

@@ -1,10 +1,10 @@
-"""Tell what calibration does to the cross-attention of calibrated translators, layer by layer (lu2021).
+"""Show what calibration does to the cross-attention of calibrated translators, layer by layer (lu2021).
 
 jsd        divergence of original and fused weights, mean over heads and steps (nats)
 entropy    of the original weights
 change     entropy_change: of the fused weights minus that; above 0, they are more dispersed
 tau att.   kendall_attention: rank correlation of attention with gradient importance |d p / d encoder state|
-tau mask   kendall_mask: likewise of m; below 0, what matters is masked
+tau mask   kendall_mask: the same for m; below 0, what matters is masked
 mask       mask_mean, nearer to 1 with a larger alpha
 
 json and tsv have the long names. --figures FOLDER draws them as in the paper, also JSD by entropy and, with --compare,

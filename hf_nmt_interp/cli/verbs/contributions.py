@@ -9,7 +9,7 @@ prefix_entropy       how spread the prefix contributions are (nats)
 position_influence   influence of the source position on the whole translation, 1 on average
 
 With --prefix, --compare (e.g. mle=runs/mle mrt=runs/mrt), --checkpoints or --figure it is a study on sentence pairs of
-one source and one target length (the most frequent ones if not given). It needs references and can tell more:
+one source and one target length (the most frequent ones if not given). It needs references and also gives:
 accuracy             share of the reference's tokens that are the model's first choice
 kl_to_final          distance of the tokens' influences from those of the model named by --final
 json and tsv also have the lengths and the number of sentences.
@@ -173,7 +173,7 @@ def model_names(args: argparse.Namespace) -> dict[str, str]:
 
 
 def study_models(names: dict[str, str], *options: Any) -> tuple[dict[str, Any], Any]:
-    """Functions that load the models, and the tokenizer that they must all have; `options` as of `load`."""
+    """Functions that load the models, and the tokenizer that they must all have; `options` as for `load`."""
     from hf_nmt_interp.cli.loading import load
 
     _, tokenizer = load(next(iter(names.values())), *options)

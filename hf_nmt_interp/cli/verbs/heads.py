@@ -1,4 +1,4 @@
-"""Tell what each attention head does: relevance, confidence, and positional, syntactic and rare-word roles.
+"""Show what each attention head does: relevance, confidence, and positional, syntactic and rare-word roles.
 
 relev.         relevance: share of its layer's for the translation, by LRP
 conf.          confidence: mean over tokens of the largest attention weight

@@ -19,7 +19,7 @@ from hf_nmt_interp.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Folder, what the verbs let choose, and output; the description tells what each verb's shards give."""
+    """Folder, options of the verbs, and output; the description lists what each verb's shards give."""
     parser.add_argument("finished", metavar="FOLDER", help="what --shards named")
     formats: dict[str, None] = {}
     parser.description = f"{parser.description}\n"

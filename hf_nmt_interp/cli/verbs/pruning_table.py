@@ -1,6 +1,6 @@
 """Compare pruning runs: how many heads each has left, its BLEU, and the roles of the heads that survive.
 
-Runs are output folders of trainer_scripts/train_l0.py. Roles are told by reports of the verb heads: of the translator
+Runs are output folders of trainer_scripts/train_l0.py. Roles come from reports of the verb heads: of the translator
 before pruning (--before), and of what each run left of it, if it is RUN/heads.json. The table on a terminal counts
 heads (e/d/d-e: of encoder, decoder and cross-attention) and leaves roles to --figure and the other formats.
 
