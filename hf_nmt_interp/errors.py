@@ -32,6 +32,15 @@ class InputError(ValueError):
         where = self.argument if self.row is None else f"{self.argument}[{self.row}]"
         return f"{where}: {self.reason}"
 
+    def at(self, **parts: Any) -> "InputError":
+        """A copy with other parts.
+
+        >>> print(InputError("sources", None, "has no words", "leave it out", row=3).at(argument="line 4", row=None))
+        line 4: has no words; leave it out
+        """
+        names = ("argument", "value", "problem", "remedy", "row")
+        return type(self)(**dict(zip(names, self.args, strict=True)) | parts)
+
     @property
     def reason(self) -> str:
         """The line without the argument."""

@@ -30,8 +30,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from hf_nmt_interp.cli.verbs.contributions import PREFIXES
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.studies import PREFIXES
 from hf_nmt_interp.training.launch import is_lone, run_script
 
 BOX = "box"
@@ -140,7 +140,8 @@ def trainings_of(args: argparse.Namespace) -> Any:
 
 def report(args: argparse.Namespace, names: dict[str, str]) -> None:
     """Study the models, by their labels; write figure, numbers and table, and print the table."""
-    from hf_nmt_interp.cli.verbs.contributions import study_models, track_models
+    from hf_nmt_interp.cli.output import track_items
+    from hf_nmt_interp.cli.verbs.contributions import study_models
     from hf_nmt_interp.report.contributions import plot_training, write_study
     from hf_nmt_interp.studies.contribution_study import contribution_study
     from hf_nmt_interp.training.job import command
@@ -154,7 +155,7 @@ def report(args: argparse.Namespace, names: dict[str, str]) -> None:
         lengths=[tuple(args.lengths)],
         limit=args.pairs,
         final=last if args.study == "stages" else None,
-        track=track_models,
+        track=track_items,
     )
     results = {name: results_of(args.output_dir / name) for name in names}
     if results.get(BOX, {}).get("model") != names.get(BOX):

@@ -7,7 +7,7 @@ methods need the whole sentence: they are computed when `generate()` returns, fr
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -92,10 +92,10 @@ class AlignedGeneration(LogitsProcessor):
         self.alignments: list[WordAlignment] = []
         self._explainer, self._tokenizer, self._callback = explainer, tokenizer, callback
         online = isinstance(explainer, AttentionWeights) and explainer.aligns_online
-        self._attention: Any = explainer if online else None
+        self._attention = attention = cast(AttentionWeights, explainer) if online else None
         # a token's scores depend on what was decoded before it, or also on itself
-        self._shift = 1 if self._attention and not self._attention.shifted else 2
-        self.tape = Tape(self._attention.cross.recorded if self._attention else [])
+        self._shift = 1 if attention and not attention.shifted else 2
+        self.tape = Tape(attention.cross.recorded if attention else [])
 
     @property
     def links(self) -> list[Links]:
@@ -161,6 +161,7 @@ class AlignedGeneration(LogitsProcessor):
 
     def _weights(self, lengths: list[int]) -> list[np.ndarray]:
         """[positions, S] of the last forward pass, for each row."""
+        assert self._attention  # else there are no steps to see
         mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
         mask = mask.to(self._attention.model.device)
         weights = self._attention.weights(self.tape, self._attention.cross, mask).float().cpu().numpy()

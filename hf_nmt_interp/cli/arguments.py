@@ -2,28 +2,21 @@
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from hf_nmt_interp.cli.paths import Figure, InputFile, OutputFile
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.corpus import Pair, read_parallel
 from hf_nmt_interp.text.pharaoh import Links, read_gold
 
 MODEL = "demo:en-de"
 OUTPUT_FORMATS = ("table", "json", "tsv", "html")
-_SUFFIXES = {
-    "json": "json",
-    "jsonl": "json",
-    "tsv": "tsv",
-    "csv": "csv",
-    "html": "html",
-    "htm": "html",
-    "parquet": "parquet",
-}
+_ENDINGS = {"jsonl": "json", "htm": "html"}  # of files whose format has another name
 
 
 def positive(text: str) -> int:
-    """A whole number from 1; one of more than nine digits is no size of anything here."""
+    """A whole number from 1, of nine digits at most."""
     if not re.fullmatch("0*[1-9][0-9]{0,8}", text):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 1 to 999999999")
     return int(text)
@@ -40,7 +33,7 @@ def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
         group.add_argument("--model", default=MODEL, metavar="NAME", help=what)
     group.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 ... (default: a GPU if there is one)")
     group.add_argument("--source-lang", metavar="CODE", help="for models of many languages, e.g. eng_Latn for NLLB")
-    group.add_argument("--target-lang", metavar="CODE", help="likewise, e.g. deu_Latn")
+    group.add_argument("--target-lang", metavar="CODE", help="of the translations, e.g. deu_Latn")
 
 
 def add_decoding(parser: argparse.ArgumentParser, batch_size: int) -> None:
@@ -53,20 +46,16 @@ def add_decoding(parser: argparse.ArgumentParser, batch_size: int) -> None:
 def add_sentences(parser: argparse.ArgumentParser) -> None:
     """Sentences as arguments, `-` or `--input`, and `--limit`."""
     parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="sentences to translate, or - for stdin")
-    parser.add_argument("--input", metavar="FILE", help="file with one sentence a line, UTF-8 (- for stdin)")
+    parser.add_argument("--input", type=InputFile, metavar="FILE", help="one sentence a line, UTF-8 (- for stdin)")
     parser.add_argument("--limit", type=positive, metavar="N", help="take the first N sentences only")
 
 
 def add_gold(parser: argparse.ArgumentParser) -> None:
     """`--gold` and `--gold-base`: the arguments of `read_gold_pairs`."""
     group = parser.add_argument_group("gold links")
-    group.add_argument(
-        "--gold",
-        nargs=3,
-        required=True,
-        metavar=("LINKS", "SOURCE", "TARGET"),
-        help="gold links and their sentences, words between spaces; --model translates SOURCE to TARGET",
-    )
+    names = ("LINKS", "SOURCE", "TARGET")
+    help = "gold links and their sentences, words between spaces; --model translates SOURCE to TARGET"
+    group.add_argument("--gold", nargs=3, type=InputFile, required=True, metavar=names, help=help)
     group.add_argument("--gold-base", type=int, choices=(0, 1), default=0, help="what LINKS counts from (default: 0)")
 
 
@@ -76,8 +65,14 @@ def add_output(parser: argparse.ArgumentParser, formats: Sequence[str] = OUTPUT_
     group.add_argument(
         "--format", choices=formats, help=f"default: by the ending of --output's name, else {formats[0]}"
     )
-    group.add_argument("--output", metavar="FILE", help="write to a file, complete or not at all (default: stdout)")
+    group.add_argument("--output", type=OutputFile, metavar="FILE", help="complete or not at all (default: stdout)")
     parser.set_defaults(formats=formats)
+
+
+def add_figure(parser: argparse._ActionsContainer, drawn: str, flag: str = "--figure") -> None:
+    """A figure with its numbers."""
+    help = f"draw {drawn} to .svg, .pdf or .png, numbers in .csv beside"
+    parser.add_argument(flag, type=Figure, metavar="FILE", help=help)
 
 
 def add_translating(
@@ -94,11 +89,18 @@ def add_translating(
 
 
 def chosen_format(args: argparse.Namespace) -> str:
-    """The format asked for, else the one the output's name tells, else the verb's first."""
+    """The format of the arguments, else that of the output's ending, else the verb's first."""
     if args.format:
         return args.format
-    guess = _SUFFIXES.get((args.output or "").rpartition(".")[2].lower(), "")
+    ending = (args.output or "").rpartition(".")[2].lower()
+    guess = _ENDINGS.get(ending, ending)
     return guess if guess in args.formats else args.formats[0]
+
+
+def check_choice(flag: str, value: str | None, known: Iterable[str]) -> None:
+    """Refuse a value that is not one of those known; for choices that take long to import."""
+    if value is not None and value not in known:
+        raise InputError(flag, value, f"is not one of {', '.join(known)}")
 
 
 def labelled(names: Sequence[str], argument: str) -> dict[str, str]:
@@ -113,7 +115,7 @@ def labelled(names: Sequence[str], argument: str) -> dict[str, str]:
         if not equals or "/" in label:  # a path may have = in it
             label, name = Path(text).name, text
         if label in found:
-            raise InputError(f"{argument}: two models are called {label!r}; give labels, e.g. {label}2={name}")
+            raise InputError(argument, None, f"two models are called {label!r}", f"give labels, e.g. {label}2={name}")
         found[label] = name
     return found
 
@@ -126,7 +128,7 @@ def generate_options(args: argparse.Namespace) -> dict[str, int]:
 def read_sentences(args: argparse.Namespace) -> list[str]:
     """Sentences from the arguments, a file or stdin."""
     if args.sentences and args.input:
-        raise InputError("--input: sentences were given as arguments too; give one of both")
+        raise InputError("--input", None, "sentences were given as arguments too", "give one of both")
     if args.sentences == ["-"] or args.input:
         found = read_file(args.input or "-")
     else:
@@ -136,7 +138,7 @@ def read_sentences(args: argparse.Namespace) -> list[str]:
     for number, sentence in enumerate(found, 1):
         check_text(f"sentence {number}", sentence)
     if not found:
-        raise InputError("no sentences: give them as arguments, in a file with --input, or - for stdin")
+        raise InputError("no sentences", None, "give them as arguments, in a file with --input, or - for stdin")
     return found[: args.limit]
 
 
@@ -157,7 +159,7 @@ def read_gold_pairs(args: argparse.Namespace) -> tuple[list[Pair], tuple[list[Li
     pairs = list(read_parallel(source, target))
     gold = read_gold(links, args.gold_base, pairs)
     if not any(gold[1]):
-        raise InputError(f"--gold: {links} has no links; give a line of them for each sentence pair")
+        raise InputError("--gold", None, f"{links} has no links", "give a line of them for each sentence pair")
     return pairs, gold
 
 

@@ -2,9 +2,8 @@
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +22,21 @@ def load(
         name: `demo:en-de` and the like for a translator in the box, a local folder, or an id on the Hub.
         device: as torch names it; "auto" is a GPU if there is one.
         source_lang: language code, for tokenizers of many languages (NLLB, M2M100, mBART).
-        target_lang: likewise; generated translations are forced to begin with it.
+        target_lang: language code; generated translations are forced to begin with it.
     """
     with _status(f"Loading {name}"):
         model, tokenizer = _from_box(name) if name.startswith(_BOX) else _from_pretrained(name)
         if (source_lang or target_lang) and not hasattr(tokenizer, "src_lang"):
             flag = "--source-lang" if source_lang else "--target-lang"
-            raise InputError(f"{flag}: {type(tokenizer).__name__} has no languages to choose; leave it out")
+            problem = f"{type(tokenizer).__name__} has no languages to choose"
+            raise InputError(flag, None, problem, "leave it out")
         set_languages(model, tokenizer, source_lang, target_lang)
         return _to(model.eval(), device), tokenizer
 
 
-def load_for(
-    args: argparse.Namespace, sentences: Sequence[str], name: str | None = None, targets: Sequence[str] | None = None
-) -> tuple[Any, Any]:
-    """The translator of the arguments (or of that name) and its tokenizer, checked to have room for both sides."""
-    model, tokenizer = load(name or args.model, args.device, args.source_lang, args.target_lang)
-    check_lengths(model, tokenizer, sentences, targets)
-    return model, tokenizer
+def load_for(args: argparse.Namespace, name: str | None = None) -> tuple[Any, Any]:
+    """The translator of the arguments, or of that name, and its tokenizer."""
+    return load(name or args.model, args.device, args.source_lang, args.target_lang)
 
 
 def box() -> list[str]:
@@ -50,31 +46,11 @@ def box() -> list[str]:
     return sorted(path.parent.name for path in Path(str(demo.__file__)).parent.glob("*/config.json"))
 
 
-def check_lengths(model: Any, tokenizer: Any, sentences: Sequence[str], targets: Sequence[str] | None = None) -> None:
-    """Raise if a sentence or its target has more tokens than the model has positions."""
-    for number, (sentence, target) in enumerate(zip(sentences, targets or repeat(None), strict=False), 1):
-        if wrong := source_too_long(model, tokenizer, sentence):
-            raise InputError(f"sentence {number}: {wrong}; split it")
-        if target is not None and (wrong := _too_long(model.get_decoder(), tokenizer, text_target=target)):
-            raise InputError(f"sentence {number}: the target's {wrong}; split it")
-
-
-def source_too_long(model: Any, tokenizer: Any, sentence: str) -> str:
-    """What is wrong with a sentence that has more tokens than the model has positions; else nothing."""
-    return _too_long(model.get_encoder(), tokenizer, text=sentence)
-
-
-def _too_long(stack: Any, tokenizer: Any, **text: str) -> str:
-    from hf_nmt_interp.attribution.api import too_long
-
-    return too_long(len(tokenizer(**text)["input_ids"]), stack)
-
-
 def _from_box(name: str) -> tuple[Any, Any]:
     direction = name.removeprefix(_BOX)
     if direction not in box():
         known = ", ".join(_BOX + known for known in box()) or "nothing"
-        raise InputError(f"--model: {name!r} is not in the box; it has {known}")
+        raise InputError("--model", name, "is not in the box", f"it has {known}")
     from hf_nmt_interp.models.demo import load_demo
 
     with quiet():
@@ -99,7 +75,7 @@ def _to(model: Any, device: str) -> Any:
     try:
         return model.to(torch.device(device))
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"--device: {device!r} cannot be used ({str(error).splitlines()[0]})") from error
+        raise InputError("--device", device, f"cannot be used ({str(error).splitlines()[0]})") from error
 
 
 @contextmanager

@@ -6,35 +6,17 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from typing import NoReturn
 
-from hf_nmt_interp.cli.output import check_outputs
+from hf_nmt_interp.cli.paths import check_outputs
 from hf_nmt_interp.cli.sharded_run import check_processes
+from hf_nmt_interp.cli.verbs import VERBS, load_verb
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.version import __version__
 
-VERBS = (
-    "demo",
-    "translate",
-    "attribute",
-    "align",
-    "aer",
-    "best-attention",
-    "alignment-table",
-    "contributions",
-    "faithfulness",
-    "detached",
-    "heads",
-    "merge",
-    "push",
-    "calibration",
-    "prune",
-    "pruning-table",
-    "env",
-)  # modules of `cli.verbs`
 _NOT_WRITTEN = (
-    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM, errno.EISDIR
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM, errno.EISDIR,
+    errno.EEXIST, errno.ENOTDIR,
 )  # fmt: skip
 
 
@@ -46,12 +28,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def make_parser() -> Parser:
-    """The parser of all verbs; what a verb's help says is the docstring of its module."""
+    """The parser of all verbs; the help of a verb is the docstring of its module."""
     parser = Parser(prog="hf-nmt-interp", description="Neural machine translation that explains itself.")
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="<verb>")
     for name in VERBS:
-        module = import_module(f"hf_nmt_interp.cli.verbs.{name.replace('-', '_')}")
+        module = load_verb(name)
         text, _, examples = (module.__doc__ or "").strip().partition("\n\nExamples:\n")
         verb = verbs.add_parser(
             name,
@@ -62,7 +44,8 @@ def make_parser() -> Parser:
         )
         module.add_arguments(verb)
         verb.add_argument("--traceback", action="store_true", help="show where an error came from (for developers)")
-        verb.set_defaults(run=module.run)
+        flags = {action.dest: (*action.option_strings, action.metavar)[0] for action in verb._actions}
+        verb.set_defaults(run=module.run, flags=flags)
     return parser
 
 
@@ -76,24 +59,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_outputs(args)
         args.run(args)
         sys.stdout.flush()
-    except InputError as error:
-        if args.traceback:
-            raise
-        print(f"hf-nmt-interp {args.verb}: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # whoever reads, e.g. `head`, has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python flushes again on its way out
+    except BrokenPipeError:  # the reader, e.g. `head`, has enough
+        _drop_stdout()
         return 128 + signal.SIGPIPE
-    except OSError as error:
-        if args.traceback or error.errno not in _NOT_WRITTEN:
+    except (InputError, OSError) as error:
+        if args.traceback or (isinstance(error, OSError) and error.errno not in _NOT_WRITTEN):
             raise
-        where = error.filename or "cannot write"
-        print(f"hf-nmt-interp {args.verb}: error: {where}: {error.strerror}", file=sys.stderr)
+        print(f"hf-nmt-interp {args.verb}: error: {' '.join(_line(error).split())}", file=sys.stderr)
         try:
             sys.stdout.flush()
         except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_stdout()
         return 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     return 0
+
+
+def _line(error: InputError | OSError) -> str:
+    """An error as a line; sentences count from 1 here."""
+    if isinstance(error, OSError):
+        return f"{error.filename or 'cannot write'}: {error.strerror}"
+    if error.row is None:
+        return str(error)
+    side = ", target" * (error.argument == "targets")
+    return str(error.at(argument=f"sentence {error.row + 1}{side}", row=None))
+
+
+def _drop_stdout() -> None:
+    """Keep Python from flushing to a closed pipe or a full disk when it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,7 +1,7 @@
 """Corpora of any size: read as a stream, worked on in windows, written to shards, split over processes.
 
-Shard k holds the results of lines [k n, (k + 1) n) and is the work of process k mod the number of processes. What is
-in it depends on its lines alone: windows and batches begin anew with each shard. So a run that was killed, or that was
+Shard k holds the results of lines [k n, (k + 1) n) and is the work of process k mod the number of processes. Its
+content depends on its lines alone: windows and batches start with each shard. So a run that was killed, or that was
 split over other processes, ends with the same files.
 """
 
@@ -12,44 +12,89 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TextIO
 
-from hf_nmt_interp.cli.arguments import positive
+from hf_nmt_interp.cli.arguments import chosen_format, positive
+from hf_nmt_interp.cli.output import open_output, write_json
+from hf_nmt_interp.cli.paths import InputFile, OutputFolder, given
 from hf_nmt_interp.cli.shards import SHARD_FORMATS, Row, ShardFolder
 from hf_nmt_interp.cli.streaming import Line, MissingLine, read_together
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.corpus import LineError, Texts
 from hf_nmt_interp.version import __version__
 
-Texts = tuple[str, ...]
 _BATCHES = 16  # of a window
 _CHARACTERS = 256  # of a line, on average: a batch of longer lines has fewer of them
-_SHOWN = 5  # refused lines that are told on stderr
-# arguments that do not change what is written, or that have a place of their own
-_ASIDE = ("device", "formats", "resume", "run", "shards", "strict", "traceback")
+_SHOWN = 5  # refused lines that are printed
+# arguments that do not change what is written, or that are noted elsewhere
+_ASIDE = ("device", "flags", "formats", "resume", "run", "shards", "strict", "traceback")
 
 
 class Job(ABC):
-    """What a verb does with the lines of a corpus."""
+    """A verb's corpus form: the rows of lines, and how shards of them are joined. The verb's module calls it `JOB`.
 
-    schema: Any  # of its rows, as pyarrow has them
+    Attributes:
+        merged: what merge writes.
+        merged_formats: how it can write that; the first is the default.
+        merge_options: arguments of merge that choose among the rows, numbers from 1, and their help.
+        schema: of the rows, as pyarrow has them.
+    """
+
+    merged = "one file with all rows in the order of the input"
+    merged_formats: tuple[str, ...] = ("json", "parquet")
+    merge_options: ClassVar[dict[str, str]] = {}
+    schema: Any
 
     @abstractmethod
     def rows(self, lines: list[Texts]) -> list[Row]:
         """A row for each line, without its number; raises InputError if a line is refused."""
 
+    @classmethod
+    def merge(cls, folder: ShardFolder, args: argparse.Namespace) -> None:
+        """Join complete shards in the format of the arguments."""
+        if (kind := chosen_format(args)) == "parquet":
+            folder.join_parquet(args.output)
+            return
+        with open_output(args.output) as file:
+            cls.write(folder.rows(), kind, file)
+
+    @staticmethod
+    def write(rows: Iterator[Row], kind: str, file: TextIO) -> None:
+        """Write rows as text."""
+        write_json(rows, file)
+
+
+class Translator(Job):
+    """A job with the translator of the arguments."""
+
+    def __init__(self, args: argparse.Namespace, model: str) -> None:
+        from hf_nmt_interp.cli.loading import load
+
+        self.args = args
+        self.model, self.tokenizer = load(model, args.device, args.source_lang, args.target_lang)
+
+    def checked(self, lines: list[Texts]) -> tuple[list[str], list[str] | None]:
+        """Sources and, if they are given, targets; a side without words and a source that is too long are refused."""
+        for line in lines:
+            for text, side in zip(line, ("source", "target"), strict=False):
+                if not text.strip():
+                    raise InputError(side, None, "has no words")
+        return [line[0] for line in lines], [line[1] for line in lines] if len(lines[0]) > 1 else None
+
 
 def add_corpus(parser: argparse.ArgumentParser) -> None:
     """`--shards` and what belongs to it."""
     group = parser.add_argument_group(
-        "corpora", "Lines are read as a stream, a row is written for each, and the same command again goes on after a "
-        "run was cut off. `accelerate launch -m hf_nmt_interp ...` splits the work; `hf-nmt-interp merge` joins it."
+        "corpora", "Lines are read as a stream and a row is written for each; run the same command again to resume. "
+        "`accelerate launch -m hf_nmt_interp ...` splits the work; `hf-nmt-interp merge` joins it."
     )  # fmt: skip
-    group.add_argument("--shards", metavar="FOLDER", help="write results there, in shards")
+    group.add_argument("--shards", type=OutputFolder, metavar="FOLDER", help="write results there, in shards")
     group.add_argument("--shard-size", type=positive, default=1000, metavar="N", help="lines (default: %(default)s)")
     group.add_argument("--shard-format", choices=SHARD_FORMATS, default=SHARD_FORMATS[0], help="default: %(default)s")
     group.add_argument(
-        "--dataset", metavar="NAME", help="instead of text files: a set of `datasets`, on the Hub, a folder, or a file"
-    )
+        "--dataset", type=InputFile, metavar="NAME",
+        help="instead of text files: a set of `datasets`, on the Hub, a folder, or a file",
+    )  # fmt: skip
     group.add_argument("--config", metavar="NAME", help="of --dataset")
     group.add_argument("--split", metavar="NAME", default="train", help="of --dataset (default: %(default)s)")
     group.add_argument(
@@ -63,7 +108,7 @@ def refuse(args: argparse.Namespace, *names: str) -> None:
     """Raise if an argument was given that has no place in a corpus run."""
     for name in names:
         if getattr(args, name) is not None:
-            raise InputError(f"--{name.replace('_', '-')}: not with --shards; merge writes what its rows give")
+            raise InputError(args.flags[name], None, "not with --shards", "merge writes what its rows give")
 
 
 def check_processes(args: argparse.Namespace) -> None:
@@ -71,22 +116,22 @@ def check_processes(args: argparse.Namespace) -> None:
     _, processes = place()
     shards = getattr(args, "shards", None)
     if processes > 1 and not shards:
-        raise InputError(f"WORLD_SIZE: {processes} processes cannot share this; only verbs with --shards are split")
+        raise InputError("WORLD_SIZE", processes, "processes cannot share this", "only verbs with --shards are split")
     if getattr(args, "dataset", None) and not shards:
-        raise InputError("--dataset: needs --shards, where the results go")
+        raise InputError("--dataset", None, "needs --shards, where the results go")
 
 
 def place() -> tuple[int, int]:
-    """Number of this process and how many there are, as launchers tell it (RANK, WORLD_SIZE)."""
+    """Number of this process and how many there are, as launchers set it (RANK, WORLD_SIZE)."""
     found = []
     for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")):
         text = os.environ.get(name, default)
         if not text.isascii() or not text.isdigit():
-            raise InputError(f"{name}: {text!r} is not a whole number; launchers set it")
+            raise InputError(name, text, "is not a whole number", "launchers set it")
         found.append(int(text))
     rank, processes = found
     if rank >= processes:
-        raise InputError(f"RANK: {rank} is not below WORLD_SIZE, {processes}; launchers set both")
+        raise InputError("RANK", rank, f"is not below WORLD_SIZE, {processes}", "launchers set both")
     return rank, processes
 
 
@@ -94,20 +139,20 @@ def read_corpus(args: argparse.Namespace, paths: Sequence[str | None]) -> Iterat
     """Lines of the text files, or of `--dataset`; the first ones are read at once, so that errors come early."""
     files = [path for path in paths if path]
     if getattr(args, "sentences", None):
-        raise InputError("--shards: reads a corpus; give --input FILE or --dataset NAME instead of sentences")
+        remedy = "give --input FILE or --dataset NAME instead of sentences"
+        raise InputError("--shards", None, "reads a corpus", remedy)
     if bool(files) == bool(args.dataset) or not (paths[0] or args.dataset):
-        raise InputError("--shards: needs text files or --dataset, one of both")
+        raise InputError("--shards", None, "needs text files or --dataset, one of both")
     if args.dataset:
         from hf_nmt_interp.text.corpus import try_dataset
 
         if len(args.fields) > 2:
-            raise InputError(
-                f"--fields: {' '.join(args.fields)} are {len(args.fields)}; give the source's, the target's"
-            )
+            problem = f"{' '.join(args.fields)} are {len(args.fields)}"
+            raise InputError("--fields", None, problem, "give the source's, the target's")
         lines: Iterator[Line] = try_dataset(args.dataset, args.fields, config=args.config, split=args.split)
     else:
         if "-" in files and place()[1] > 1:
-            raise InputError("-: several processes cannot share stdin; give a file")
+            raise InputError("-", None, "several processes cannot share stdin", "give a file")
         lines = read_together(files)
     lines = islice(lines, getattr(args, "limit", None))
     return chain(list(islice(lines, 1)), lines)
@@ -123,12 +168,12 @@ def run_corpus(args: argparse.Namespace, paths: Sequence[str | None], make_job: 
     """
     lines, (rank, processes) = read_corpus(args, paths), place()
     folder = ShardFolder(args.shards)
-    folder.begin(_about(args, paths), alone=processes == 1)
+    folder.begin(_about(args), alone=processes == 1)
     job: Job | None = None
-    total, number, missing = 0, 0, None
-    report = Refusals(args, "its row is empty", folder.folder / "bad")
+    total, number = 0, 0
+    report = Refusals(args, "its row is empty", "the rows of the rest are empty", folder.folder / "bad")
     while window := list(islice(lines, args.shard_size)):
-        missing = missing or next((line for line in window if isinstance(line, MissingLine)), None)
+        report.missing = report.missing or next((line for line in window if isinstance(line, MissingLine)), None)
         if number % processes == rank and not folder.path(number).exists():
             job = job or make_job()
             with folder.shard(number, job.schema) as (writer, refused):
@@ -140,14 +185,18 @@ def run_corpus(args: argparse.Namespace, paths: Sequence[str | None], make_job: 
                     writer.write([{"line": n} | ({} if isinstance(row, InputError) else row)
                                   for n, row in enumerate(found, first)])  # fmt: skip
         total, number = total + len(window), number + 1
-        if rank == 0 and sys.stderr.isatty():
-            print(f"\r{total:,} lines", end="", file=sys.stderr, flush=True)
+        if rank == 0:
+            show_lines(total)
     folder.finish(total, number)
     if rank == 0:
         print(f"{total:,} lines in {number:,} shards of {folder.folder}")
     report.end()
-    if missing:
-        raise InputError(f"{missing}; the rows of the rest are empty")
+
+
+def show_lines(count: int) -> None:
+    """Count lines on a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r{count:,} lines", end="", file=sys.stderr, flush=True)
 
 
 def work(job: Job, lines: list[Line], batch_size: int) -> list[Row | InputError]:
@@ -181,46 +230,56 @@ def batches(texts: dict[int, Texts], batch_size: int) -> Iterator[list[int]]:
 
 
 def try_rows(do: Callable[[list[Any]], list[Any]], lines: list[Any]) -> list[Any]:
-    """What is made of all lines at once; if one is refused, of halves of them, down to that line's error."""
+    """Results of all lines at once; if one is refused, of halves of them, down to that line's error."""
     try:
         return list(do(lines))
     except InputError as error:
         if half := len(lines) // 2:
             return [*try_rows(do, lines[:half]), *try_rows(do, lines[half:])]
-        return [InputError(str(error).replace("s[0]: ", ": ", 1))]  # sources[0] of one line is its source
+        # sources[0] of one line is its source
+        return [error if error.row is None else error.at(argument=error.argument.removesuffix("s"), row=None)]
 
 
-def _about(args: argparse.Namespace, paths: Sequence[str | None]) -> Row:
-    """What decides about the results: arguments, sizes of the input's files, version."""
-    files = [path for path in [*paths, args.dataset, *(getattr(args, "corpus", None) or ())] if path]
+def _about(args: argparse.Namespace) -> Row:
+    """What the results depend on: arguments, sizes of the files that are read, version."""
+    files = [path for _, path in given(args) if isinstance(path, InputFile)]
     sizes = {path: os.path.getsize(path) for path in files if os.path.isfile(path)}
     chosen = {name: value for name, value in sorted(vars(args).items()) if name not in _ASIDE}
     return chosen | {"bytes": sizes, "version": __version__}
 
 
 class Refusals:
-    """Lines that are refused, said on stderr: a few of them where a file lists them all.
+    """Reports refused lines on stderr: a few of them if a file lists them all.
 
     Args:
         args: of the verb, with `strict`.
         instead: what was written for such a line.
+        rest: what was written for lines that only one file has.
         listed: where they are listed; None if nowhere.
     """
 
-    def __init__(self, args: argparse.Namespace, instead: str, listed: Path | None) -> None:
-        self.args, self.instead, self.listed, self.count = args, instead, listed, 0
+    def __init__(self, args: argparse.Namespace, instead: str, rest: str, listed: Path | None) -> None:
+        self.args, self.instead, self.rest, self.listed = args, instead, rest, listed
+        self.count = 0
+        self.missing: MissingLine | None = None
 
     def row(self, number: int, error: InputError) -> Row:
-        """Say what is wrong with a line, or stop; what the list tells of it."""
-        text = f"{error}" if f"{number}" in str(error).partition(":")[0] else f"line {number}: {error}"
+        """Report a line, or stop; its row in the list."""
+        found = error if isinstance(error, LineError) else InputError(f"line {number}", None, str(error))
         if self.args.strict:
-            raise InputError(f"{text} (--strict)")
-        self.count += 1
-        if self.count <= _SHOWN or not self.listed:
-            print(f"hf-nmt-interp {self.args.verb}: {text}; {self.instead}", file=sys.stderr)
+            last = "remedy" if found.remedy else "problem"
+            raise found.at(**{last: f"{getattr(found, last)} (--strict)"})
+        if isinstance(error, MissingLine):
+            self.missing = self.missing or error  # reported once, at the end
+        else:
+            self.count += 1
+            if self.count <= _SHOWN or not self.listed:
+                print(f"hf-nmt-interp {self.args.verb}: {found}; {self.instead}", file=sys.stderr)
         return {"line": number, "reason": str(error)}
 
     def end(self) -> None:
-        """Say how many there were."""
+        """Report how many there were; raises if a file had fewer lines than another."""
         if self.count and self.listed:
             print(f"{self.count:,} lines were refused, see {self.listed}", file=sys.stderr)
+        if self.missing:
+            raise self.missing.at(remedy=f"{self.missing.remedy}; {self.rest}")

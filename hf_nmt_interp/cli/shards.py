@@ -1,36 +1,26 @@
-"""A folder of numbered shards: each is written whole or not at all, so a run can go on after any end.
+"""A folder of numbered shards: each is written whole or not at all, so that a run can be resumed.
 
 run.json          what was run: a run with other settings is refused
 shards/000000.*   results of the first lines of the input, a row a line, JSON lines or Parquet
 shards/README.md  beside JSON lines: types of the columns, for `datasets`
-bad/000000.jsonl  lines of that shard that were refused, with the reason; there only if there are any
-total.json        how many lines and shards there are; there when a process has seen the end of the input
+bad/000000.jsonl  lines of that shard that were refused, with the reason, if there are any
+total.json        how many lines and shards there are, once a process has seen the end of the input
 """
 
 import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from secrets import token_hex
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.files import atomic
 
 Row = dict[str, Any]
-SHARD_FORMATS = ("jsonl", "parquet")
-
-
-class Writer(Protocol):
-    """Appends rows to a file."""
-
-    def write(self, rows: list[Row]) -> None:
-        """Append rows."""
-
-    def close(self) -> None:
-        """End the file."""
 
 
 class JsonLines:
@@ -42,10 +32,6 @@ class JsonLines:
     def write(self, rows: list[Row]) -> None:
         """Append rows."""
         self.file.writelines(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
-
-    def close(self) -> None:
-        """End the file."""
-        self.file.close()
 
 
 class Parquet:
@@ -62,12 +48,11 @@ class Parquet:
 
         self.file.write_table(Table.from_pylist(rows, self.schema))
 
-    def close(self) -> None:
-        """End the file."""
-        self.file.close()
 
-
-WRITERS: dict[str, type[JsonLines] | type[Parquet]] = {"jsonl": JsonLines, "parquet": Parquet}
+Writer = JsonLines | Parquet
+W = TypeVar("W", JsonLines, Parquet, Writer)
+WRITERS: dict[str, type[Writer]] = {"jsonl": JsonLines, "parquet": Parquet}
+SHARD_FORMATS = tuple(WRITERS)
 
 
 def read_rows(path: Path) -> Iterator[Row]:
@@ -84,38 +69,23 @@ def read_rows(path: Path) -> Iterator[Row]:
 
 
 @contextmanager
-def written(path: Path, make: type[JsonLines] | type[Parquet], schema: Any = None) -> Iterator[Writer]:
-    """A writer of a file that appears under its name when it is complete and on the disk, or never."""
-    part = path.with_name(f".{path.name}.{token_hex(4)}.part")  # process ids of two machines may be the same
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{path.parent}: {error.strerror}; give a folder that can be written to") from error
-    try:
-        writer = make(part, schema)
-        try:
-            yield writer
-        finally:
-            writer.close()
-        with part.open("rb") as file:
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    finally:
-        part.unlink(missing_ok=True)
+def written(path: Path, make: type[W], schema: Any = None) -> Iterator[W]:
+    """A writer of a file that appears under its name when it is complete, or never."""
+    with atomic(path, shared=True) as part, closing((writer := make(part, schema)).file):
+        yield writer
 
 
 @contextmanager
 def reading(shard: Path) -> Iterator[None]:
-    """Inside, a shard that cannot be read is refused in one line."""
+    """Turns an error of reading a shard into one that names it."""
     try:
         yield
     except (OSError, ValueError) as error:  # pyarrow's errors are of both kinds
         if isinstance(error, OSError) and error.errno:  # of the disk: the shard itself may be whole
-            raise InputError(f"{shard}: {os.strerror(error.errno)}") from error
+            raise InputError(str(shard), None, os.strerror(error.errno)) from error
         reason = str(error).partition("\n")[0]
-        raise InputError(f"{shard} is damaged ({reason}); delete it, and the same command makes it anew") from error
+        remedy = "delete it and run the same command again"
+        raise InputError(str(shard), None, f"is damaged ({reason})", remedy) from error
 
 
 def _feature(kind: Any) -> Row:
@@ -137,34 +107,33 @@ class ShardFolder:
     @cached_property
     def about(self) -> Row:
         """What was run."""
-        found = self._read("run.json", "is not a folder that --shards wrote", "shard_size")
+        found = self._read("run.json", ["shard_size"], "is not a folder that --shards wrote")
         if found.get("shard_format") not in SHARD_FORMATS:
-            raise InputError(
-                f"{self.folder}: its run.json has no shard_format of {', '.join(SHARD_FORMATS)}; was it changed?"
-            )
+            problem = f"its run.json has no shard_format of {', '.join(SHARD_FORMATS)}"
+            raise InputError(str(self.folder), None, problem, "was it changed?")
         return found
 
     def begin(self, about: Row, alone: bool = True) -> None:
-        """Note what is run, or check that a run that goes on is the same.
+        """Note what is run, or check that a run that is resumed is the same.
 
         Args:
-            about: what decides about the results.
-            alone: no other process writes here now, so that what is half-written is left over.
+            about: what the results depend on.
+            alone: no other process writes here, so that incomplete files are left over.
         """
         for name in ("run.json", "total.json", "shards/README.md") if alone else ():
             self._remove_parts(self.folder / name)
         if not (self.folder / "run.json").exists():
             if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.glob("shards/*"))):
-                raise InputError(f"--shards: {self.folder} is there and not of a run; give another folder")
+                problem = f"{self.folder} exists but was not created by --shards"
+                raise InputError("--shards", None, problem, "choose another folder")
             with written(self.folder / "run.json", JsonLines) as writer:
                 writer.write([about])
         before, now = self.about, json.loads(json.dumps(about))
         for name in before | now:
             if before.get(name) != now.get(name):
-                raise InputError(
-                    f"--shards: {self.folder} was begun with {name} {before.get(name)!r}, now it is "
-                    f"{now.get(name)!r}; give the same arguments to go on, or another folder"
-                )
+                values = f"{before.get(name)!r}, now it is {now.get(name)!r}"
+                problem = f"{self.folder} was begun with {name} {values}"
+                raise InputError("--shards", None, problem, "give the same arguments to resume, or another folder")
 
     def path(self, number: int) -> Path:
         """File of a shard."""
@@ -189,17 +158,17 @@ class ShardFolder:
                     bad.write(refused)
 
     def _describe(self, shard: Path, schema: Any) -> None:
-        """Tell `datasets` the types of JSON lines; else it takes the first shard's, where they may be missing."""
+        """Declare the types of JSON lines to `datasets`, which else infers them from the first shard."""
         card = shard.with_name("README.md")
         if shard.suffix == ".jsonl" and not card.exists():
             features = [{"name": field.name} | _feature(field.type) for field in schema]
             with written(card, JsonLines) as writer:
-                writer.file.write(f"---\ndataset_info: {json.dumps({'features': features})}\n---\n")  # type: ignore[attr-defined]
+                writer.file.write(f"---\ndataset_info: {json.dumps({'features': features})}\n---\n")
 
     def _remove_parts(self, path: Path) -> None:
         """Remove what a process that was killed has left of a file."""
         for left in path.parent.glob(f".{path.name}.*.part"):
-            print(f"{left} is half-written, of a run that was cut off: removed and done again", file=sys.stderr)
+            print(f"{left} is incomplete, from a run that was killed: removed and written again", file=sys.stderr)
             left.unlink(missing_ok=True)
 
     def finish(self, lines: int, shards: int) -> None:
@@ -210,16 +179,14 @@ class ShardFolder:
     @cached_property
     def total(self) -> Row:
         """How many lines and shards there are."""
-        return self._read("total.json", "is not complete: run the same command again, it goes on", "lines", "shards")
+        return self._read("total.json", ["lines", "shards"], "is not complete", "run the same command again to resume")
 
     def complete(self) -> list[Path]:
         """All shards in order; raises if one is missing."""
         paths = [self.path(number) for number in range(self.total["shards"])]
         if missing := [path.name for path in paths if not path.exists()]:
-            raise InputError(
-                f"{self.folder}: {len(missing)} of {len(paths)} shards are missing, the first is {missing[0]}; "
-                "run the same command again, it goes on"
-            )
+            problem = f"{len(missing)} of {len(paths)} shards are missing, the first is {missing[0]}"
+            raise InputError(str(self.folder), None, problem, "run the same command again to resume")
         return paths
 
     def check_size(self, number: int, lines: int) -> None:
@@ -238,16 +205,38 @@ class ShardFolder:
                     count += 1
                 self.check_size(number, count)
 
+    def join_parquet(self, output: str | None) -> None:
+        """Write one Parquet file of Parquet shards, some rows at a time."""
+        if not output:
+            raise InputError("--format", "parquet", "is not text", "give --output FILE")
+        if self.about["shard_format"] != "parquet":
+            raise InputError("--format", None, "these shards are JSON lines", "run with --shard-format parquet")
+        batches = self._batches()
+        if (first := next(batches, None)) is None:
+            problem = "no shards, as the input had no lines"
+            raise InputError(str(self.folder), None, problem, "there is nothing to join")
+        with written(Path(output), Parquet, first.schema) as writer:
+            for batch in chain([first], batches):
+                writer.file.write_batch(batch)
+
+    def _batches(self) -> Iterator[Any]:
+        from pyarrow.parquet import ParquetFile
+
+        for number, path in enumerate(self.complete()):
+            with reading(path), ParquetFile(path) as file:
+                self.check_size(number, file.metadata.num_rows)
+                yield from file.iter_batches(batch_size=256)
+
     def refused(self) -> int:
         """How many lines were refused."""
         return sum(path.read_bytes().count(b"\n") for path in self.folder.glob("bad/*.jsonl"))
 
-    def _read(self, name: str, without: str, *fields: str) -> Row:
-        """What a file notes; it has numbers in these fields."""
+    def _read(self, name: str, fields: list[str], problem: str, remedy: str = "") -> Row:
+        """A file's object, which has numbers in these fields."""
         try:
             found = json.loads((self.folder / name).read_text(encoding="utf-8"))
             if not isinstance(found, dict) or not all(type(found.get(field)) is int for field in fields):
                 raise ValueError(f"{name} has no numbers {', '.join(fields)}")
         except (OSError, ValueError) as error:
-            raise InputError(f"{self.folder} {without}") from error
+            raise InputError(str(self.folder), None, problem, remedy) from error
         return found

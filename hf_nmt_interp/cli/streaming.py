@@ -1,4 +1,4 @@
-"""Line-parallel files of any size: windows of lines in, lines out, and going on where a run was cut off."""
+"""Line-parallel files of any size: windows of lines in, lines out, and how `align --output` is resumed."""
 
 import json
 import os
@@ -9,17 +9,12 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from hf_nmt_interp.cli.paths import OutputLines
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.text.corpus import open_lines, try_lines
+from hf_nmt_interp.text.corpus import LineError, open_lines, try_lines
+from hf_nmt_interp.text.files import write_whole
 
 Line = tuple[str, ...] | InputError  # the same line of all files, or what is wrong with it
-
-
-def read_windows(paths: Sequence[str], size: int, skip: int = 0) -> Iterator[list[Line]]:
-    """Windows of `size` lines of what `read_together` gives."""
-    lines = read_together(paths, skip)
-    while window := list(islice(lines, size)):
-        yield window
 
 
 def read_together(paths: Sequence[str], skip: int = 0) -> Iterator[Line]:
@@ -32,12 +27,13 @@ def read_together(paths: Sequence[str], skip: int = 0) -> Iterator[Line]:
         skip: lines at the beginning to pass over.
     """
     if list(paths).count("-") > 1:
-        raise InputError("-: stdin can be one of the files only; give the other by its name")
+        raise InputError("-", None, "stdin can be one of the files only", "give the other by its name")
     with ExitStack() as stack:
         files = [sys.stdin.buffer if path == "-" else stack.enter_context(open_lines(path)) for path in paths]
         skipped = [sum(1 for _ in islice(file, skip)) for file in files]
         if max(skipped) < skip:
-            raise InputError(f"--resume: the output has {skip} lines, {paths[0]} only {skipped[0]}; is it another's?")
+            problem = f"the output has {skip} lines, {paths[0]} only {skipped[0]}"
+            raise InputError("--resume", None, problem, "is it another's?")
         names = ["stdin" if path == "-" else path for path in paths]
         columns = [try_lines(file, name, skip + 1) for file, name in zip(files, names, strict=True)]
         for number, parts in enumerate(zip_longest(*columns), skip + 1):
@@ -50,19 +46,19 @@ def _line(parts: Sequence[str | InputError | None], names: Sequence[str], number
         return tuple(texts)
     for part, name in zip(parts, names, strict=True):
         if part is None:
-            return MissingLine(f"{name}, line {number}: missing; the files must have the same number of lines")
+            where, remedy = f"{name}, line {number}", "the files must have the same number of lines"
+            return MissingLine(where, None, "missing", remedy)
     return next(part for part in parts if isinstance(part, InputError))
 
 
-class MissingLine(InputError):
+class MissingLine(LineError):
     """A file has fewer lines than another."""
 
 
 def complete_lines(paths: Sequence[str], window: int, source: str) -> int:
-    """How many lines of whole windows all files have, ended by a line break; what goes beyond is cut off.
+    """How many lines of whole windows all files have, ended by a line break; what follows is cut off.
 
-    Windows that begin where they would have begun make a run that goes on the same as one that was not cut off. If a
-    file is missing, all begin anew.
+    A resumed run starts with a whole window, so its results are the same. If a file is missing, all start again.
 
     Args:
         paths: files of the output.
@@ -72,7 +68,8 @@ def complete_lines(paths: Sequence[str], window: int, source: str) -> int:
     existing = [path for path in paths if os.path.exists(path)]
     count = min(map(_count, existing), default=0)
     if os.path.isfile(source) and count > (there := _count(source) + 1):  # its last line may have no line break
-        raise InputError(f"--resume: the output has {count} lines, {source} at most {there}; is it another's?")
+        problem = f"the output has {count} lines, {source} at most {there}"
+        raise InputError("--resume", None, problem, "is it another's?")
     count = count // window * window if existing == list(paths) else 0
     for path in existing:
         with open(path, "rb+") as file:
@@ -95,48 +92,39 @@ def append_to(path: str | None, keep: bool) -> Iterator[BinaryIO]:
     if path is None:
         yield sys.stdout.buffer
         return
-    try:
-        file = open(path, "ab" if keep else "wb")  # noqa: SIM115  (closed below)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-    with file:
+    with open(path, "ab" if keep else "wb") as file:
         yield file
 
 
 class BadLines:
-    """`OUTPUT.bad`: what is wrong with lines that were refused, as JSON lines; there only if there are any.
+    """`OUTPUT.bad`: refused lines and the reasons, as JSON lines; it exists only if there are any.
 
     Args:
-        output: file beside which it stands; None for stdout, and devices have none either.
-        done: lines that an earlier run has done; of those, it is kept.
+        output: file beside which it stands; None for stdout.
+        done: lines that an earlier run has done; their rows are kept.
     """
 
-    def __init__(self, output: str | None, done: int) -> None:
-        is_file = output is not None and (os.path.isfile(output) or not os.path.exists(output))
-        self.path = Path(f"{output}.bad") if is_file else None
+    def __init__(self, output: OutputLines | None, done: int) -> None:
+        self.path = next(map(Path, output.beside()), None) if output else None
         if self.path and self.path.exists():
-            kept = self._kept(done) if done else []
-            part = Path(f"{self.path}.part")
-            part.write_text("".join(kept), encoding="utf-8", newline="\n")
-            part.replace(self.path)
-            if not kept:
+            if kept := self._kept(done) if done else []:
+                write_whole(self.path, "".join(kept))
+            else:
                 self.path.unlink()
 
     def _kept(self, done: int) -> list[str]:
-        """Rows of lines that are done; a last one that was cut off is not."""
+        """Rows of lines that are done, without an incomplete last one."""
         assert self.path
         with self.path.open(encoding="utf-8", newline="\n") as file:
             lines = [line for line in file if line.endswith("\n")]
         try:
             return [line for line in lines if json.loads(line)["line"] <= done]
         except (ValueError, TypeError, KeyError) as error:
-            raise InputError(f"--resume: {self.path} has other than refused lines; move it away") from error
+            problem = f"{self.path} has other than refused lines"
+            raise InputError("--resume", None, problem, "move it away") from error
 
     def add(self, row: dict[str, Any]) -> None:
         """Append a row."""
-        self._append([json.dumps(row, ensure_ascii=False) + "\n"])
-
-    def _append(self, lines: list[str]) -> None:
-        if self.path and lines:
+        if self.path:
             with self.path.open("a", encoding="utf-8", newline="\n") as file:
-                file.writelines(lines)
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")

@@ -12,7 +12,7 @@ from hf_nmt_interp.attribution.api import explain
 from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.batch import Translation, batch_of, evaluating, label_log_probs, run_model, similar_sizes
-from hf_nmt_interp.decoding.pairs import Pairs
+from hf_nmt_interp.decoding.pairs import Pairs, encode_sources
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.progress import Track, no_progress
 
@@ -120,8 +120,9 @@ def compare(
         raise InputError("methods", None, "none given", "name at least one, e.g. {'lrp': LRP(model)}")
     losses: dict[str, dict[int, np.ndarray]] = {name: {} for name in (*methods, "random")}
     by_chance = random_scores()
+    encoded = encode_sources(model, tokenizer, sources)
     for rows in track(similar_sizes([len(text) for text in sources], batch_size), "Comparing"):
-        translated = Pairs.translate(model, tokenizer, [sources[i] for i in rows], batch_size, generate)
+        translated = Pairs.translate(model, tokenizer, [encoded[i] for i in rows], batch_size, generate)
         scored: Scored = {}  # what several methods erase is scored once
         for name, method in methods.items():
             results = explain(method, translated, batch_size)

@@ -17,10 +17,10 @@ from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.batch import evaluating, run_model
 from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.studies import PREFIXES
 from hf_nmt_interp.text.progress import Track, no_progress
 from hf_nmt_interp.text.tokens import Encoded, encode_source, encode_target
 
-PREFIXES = ("reference", "model", "random")
 ACCURACY, KL = "accuracy", "kl_to_final"
 STUDIED = (*STATISTICS, ACCURACY, KL)
 WITH_PREFIX = ("source_contribution", "prefix_entropy")  # the first step has no prefix, so these say nothing there

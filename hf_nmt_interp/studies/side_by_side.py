@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.func import stack_module_state
 
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.files import atomic
 
 
 class Stack(ABC):
@@ -211,8 +212,8 @@ def _write(file: Path, step: int, state: dict[str, dict[str, Tensor]], records: 
         for name, tensor in named.items()
         if name != "step"
     }
-    save_file(tensors, file.with_suffix(".new"), {"step": str(step)})
-    file.with_suffix(".new").replace(file)
+    with atomic(file) as part:
+        save_file(tensors, part, {"step": str(step)})
 
 
 def _read(file: Path) -> tuple[int, dict[str, dict[str, Tensor]], list[dict[str, Any]]]:

@@ -15,6 +15,7 @@ from hf_nmt_interp.analysis.flips import flip_influence
 from hf_nmt_interp.analysis.probe import lexical_probe
 from hf_nmt_interp.decoding.batch import evaluating
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.files import atomic
 
 SNAPSHOT_SCORES = ("alpha", "beta", "delta")
 
@@ -37,10 +38,8 @@ class Snapshot:
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file; a kill leaves the whole file or none."""
-        part = Path(path).with_suffix(".part")
-        part.parent.mkdir(parents=True, exist_ok=True)
-        save_file({"kept": self.kept, **self.scores}, part, {"performance": repr(self.performance)})
-        part.rename(path)
+        with atomic(path) as part:
+            save_file({"kept": self.kept, **self.scores}, part, {"performance": repr(self.performance)})
 
     @classmethod
     def load(cls, path: str | Path) -> "Snapshot":

@@ -44,7 +44,7 @@ class Sentence:
             start = self.text.find(token, end)
             if start < 0 or self.text[end:start].strip():
                 raise InputError(
-                    f"text: {self.text!r} has no {token!r} at {end}; text and tokens of a tree must agree"
+                    "text", self.text, f"has no {token!r} at {end}", "text and tokens of a tree must agree"
                 )
             end = start + len(token)
             spans.append((start, end))
@@ -74,16 +74,16 @@ def _sentence(block: list[tuple[str, str]]) -> Sentence:
             continue
         columns = line.split("\t")
         if len(columns) != _COLUMNS:
-            raise InputError(f"{where}: {len(columns)} columns, not {_COLUMNS} separated by tabs")
+            raise InputError(where, len(columns), f"columns, not {_COLUMNS} separated by tabs")
         node, form, _, upos, _, _, head, deprel, _, misc = columns
         if re.fullmatch(r"\d+\.\d+", node):
             continue
         due = len(sentence.words) + 1
         multiword = re.fullmatch("([0-9]{1,9})-([0-9]{1,9})", node)
         if multiword and not open_until < int(multiword[1]) == due <= int(multiword[2]):
-            raise InputError(f"{where}: multiword token {node} where word {due} is due")
+            raise InputError(where, None, f"multiword token {node} where word {due} is due")
         if not multiword and node != str(due):
-            raise InputError(f"{where}: ID {node[:40]!r} where word {due} is due")
+            raise InputError(where, None, f"ID {node[:40]!r} where word {due} is due")
         if multiword or due > open_until:
             sentence.tokens.append(form)
             written += form if "SpaceAfter=No" in misc.split("|") else form + " "
@@ -91,7 +91,7 @@ def _sentence(block: list[tuple[str, str]]) -> Sentence:
             open_until = int(multiword[2])
             continue
         if not re.fullmatch("[0-9]{1,9}", head):
-            raise InputError(f"{where}: HEAD {head[:40]!r} is no number; the file must have trees")
+            raise InputError(where, None, f"HEAD {head[:40]!r} is no number", "the file must have trees")
         sentence.words.append(form)
         sentence.heads.append(int(head) - 1 if int(head) else None)
         sentence.deprels.append(deprel)
@@ -107,12 +107,15 @@ def _check(sentence: Sentence, open_until: int, places: list[str]) -> None:
     count = len(sentence.words)
     for where, word, head in zip(places, range(count), sentence.heads, strict=True):
         if head is not None and (head >= count or head == word):
-            raise InputError(f"{where}: HEAD {head + 1} of word {word + 1} is itself or not among {count} words")
+            problem = f"HEAD {head + 1} of word {word + 1} is itself or not among {count} words"
+            raise InputError(where, None, problem)
     for where, word, head in zip(places, range(count), sentence.heads, strict=True):
         steps = 0
         while head is not None and steps < count:
             head, steps = sentence.heads[head], steps + 1
         if head is not None:
-            raise InputError(f"{where}: the heads of word {word + 1} lead round in a circle; the file must have trees")
+            problem = f"the heads of word {word + 1} lead round in a circle"
+            raise InputError(where, None, problem, "the file must have trees")
     if open_until > count:
-        raise InputError(f"{places[-1] if places else ''}: the multiword token goes on to word {open_until}")
+        where = places[-1] if places else ""
+        raise InputError(where, None, f"the multiword token goes on to word {open_until}")

@@ -1,6 +1,6 @@
 """Parallel text as an iterator of (source, target) pairs: line-parallel files, JSON lines, `datasets` sets.
 
-Nothing is read ahead, so corpora of any size fit; what is wrong with a file is said with its name and line.
+Nothing is read ahead, so corpora of any size fit; an error names the file and the line.
 """
 
 import json
@@ -19,6 +19,14 @@ Texts = tuple[str, ...]
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # NUL and lone surrogates
 
 
+class LineError(InputError):
+    """A line of a file or a row of a set that cannot be read; its argument says which, e.g. `train.en, line 3`."""
+
+
+class MissingField(LineError):
+    """A row has no field of that name."""
+
+
 def read_lines(path: str | Path) -> Iterator[str]:
     r"""Lines of a UTF-8 file, split on "\n" only and without it; a byte order mark is dropped."""
     with open_lines(path) as file:
@@ -33,11 +41,11 @@ def open_lines(path: str | Path) -> BinaryIO:
     try:
         return open(path, "rb")
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
+        raise InputError(str(path), None, error.strerror or str(error)) from error
 
 
 def try_lines(raw_lines: Iterable[bytes], path: str | Path, first: int = 1) -> Iterator[str | InputError]:
-    """Lines of text like `read_lines`; for a line that is not text, the error, so that reading can go on.
+    """Lines of text like `read_lines`; for a line that is not text, the error, so that reading can continue.
 
     Args:
         raw_lines: of a file opened in binary mode.
@@ -45,15 +53,14 @@ def try_lines(raw_lines: Iterable[bytes], path: str | Path, first: int = 1) -> I
         first: number of the first line.
     """
     for number, raw in enumerate(raw_lines, first):
+        where = f"{path}, line {number}"
         try:
             line = raw.removesuffix(b"\n").decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
-            yield InputError(
-                f"{path}, line {number}: byte {error.start + 1} (0x{raw[error.start]:02x}) is not UTF-8; "
-                "convert the file first"
-            )
+            problem = f"byte {error.start + 1} (0x{raw[error.start]:02x}) is not UTF-8"
+            yield LineError(where, None, problem, "convert the file first")
             continue
-        yield InputError(f"{path}, line {number}: NUL character; is this a text file?") if "\0" in line else line
+        yield LineError(where, None, "NUL character", "is this a text file?") if "\0" in line else line
 
 
 def read_pairs(*paths: str | Path, source: str = "source", target: str = "target") -> Iterator[Pair]:
@@ -62,7 +69,7 @@ def read_pairs(*paths: str | Path, source: str = "source", target: str = "target
         return read_parallel(*paths)
     if len(paths) == 1:
         return read_jsonl(*paths, source=source, target=target)
-    raise InputError(f"paths: {len(paths)} files; give two text files or one JSONL file")
+    raise InputError("paths", len(paths), "files", "give two text files or one JSONL file")
 
 
 def read_parallel(source: str | Path, target: str | Path) -> Iterator[Pair]:
@@ -70,7 +77,9 @@ def read_parallel(source: str | Path, target: str | Path) -> Iterator[Pair]:
     for number, (source_line, target_line) in enumerate(zip_longest(read_lines(source), read_lines(target)), 1):
         if source_line is None or target_line is None:
             short, long = (source, target) if source_line is None else (target, source)
-            raise InputError(f"{short}, line {number}: missing; {long} has more lines, but they must be parallel")
+            raise LineError(
+                f"{short}, line {number}", None, "missing", f"{long} has more lines, but they must be parallel"
+            )
         yield source_line, target_line
 
 
@@ -120,7 +129,7 @@ def try_dataset(name: str, fields: Sequence[str], *, config: str | None, split: 
     """Texts of a `datasets` set that is read while iterating; for a row without them, the error.
 
     Args:
-        name: as of `read_dataset`, or a .jsonl, .parquet or .csv file.
+        name: as for `read_dataset`, or a .jsonl, .parquet or .csv file.
         fields: columns of the texts, or keys in the column `translation`; the first row must have them.
         config: name of the configuration to load.
         split: which split.
@@ -154,17 +163,13 @@ def _json(line: str, where: str) -> Any:
     try:
         return json.loads(line)
     except json.JSONDecodeError as error:
-        raise InputError(f"{where}: not JSON ({error.msg} at column {error.colno})") from error
+        raise LineError(where, None, f"not JSON ({error.msg} at column {error.colno})") from error
     except (ValueError, RecursionError) as error:  # a number or a nesting that Python does not read
-        raise InputError(f"{where}: not JSON ({error})") from error
-
-
-class MissingField(InputError):
-    """A row has no field of that name."""
+        raise LineError(where, None, f"not JSON ({error})") from error
 
 
 def load_rows(name: str, config: str | None, split: str, streaming: bool) -> Iterator[Mapping[str, Any]]:
-    """Rows of a `datasets` set; what `name` may be is told by `read_dataset` and `try_dataset`."""
+    """Rows of a `datasets` set; see `read_dataset` and `try_dataset` for `name`."""
     import datasets  # heavy
 
     readers = logging.getLogger("datasets.packaged_modules")  # they also log what they raise
@@ -174,7 +179,8 @@ def load_rows(name: str, config: str | None, split: str, streaming: bool) -> Ite
         yield from _load(name, config, split, streaming)  # a stream may break in the middle
     except (KeyError, ValueError, OSError, datasets.exceptions.DatasetsError) as error:
         message = str(error).strip().split("\n")[0]
-        raise InputError(f"dataset: {name} (config {config}, split {split}) cannot be loaded: {message}") from error
+        problem = f"{name} (config {config}, split {split}) cannot be loaded: {message}"
+        raise InputError("dataset", None, problem) from error
     finally:
         readers.setLevel(level)
 
@@ -202,13 +208,13 @@ def _pair(row: Any, source: str, target: str, where: str) -> Pair:
 def _texts(row: Any, fields: Sequence[str], where: str) -> Texts:
     """The texts of a row in these fields."""
     if not isinstance(row, Mapping):
-        raise InputError(f"{where}: {str(row)[:80]!r} has no fields")
+        raise LineError(where, str(row)[:80], "has no fields")
     found = row["translation"] if isinstance(row.get("translation"), Mapping) else row
     if missing := [field for field in fields if field not in found]:
-        raise MissingField(f"{where}: no field {missing[0]!r}; it has {', '.join(map(repr, found))}")
+        raise MissingField(where, None, f"no field {missing[0]!r}", f"it has {', '.join(map(repr, found))}")
     for field in fields:
         if not isinstance(found[field], str):
-            raise InputError(f"{where}: field {field!r} is {found[field]!r}, not a string")
+            raise LineError(where, None, f"field {field!r} is {found[field]!r}, not a string")
         if wrong := _NOT_TEXT.search(found[field]):
-            raise InputError(f"{where}: field {field!r} has {wrong[0]!r}, which is no character of a text")
+            raise LineError(where, None, f"field {field!r} has {wrong[0]!r}, which is no character of a text")
     return tuple(found[field] for field in fields)

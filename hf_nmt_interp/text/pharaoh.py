@@ -31,10 +31,10 @@ def parse_links(line: str, base: int = 0, where: str = "line") -> tuple[Links, L
     for item in line.split():
         match = _LINK.fullmatch(item)
         if not match:
-            raise InputError(f"{where}: {item[:40]!r} is not a link like 3-4, 3p4 or 3?4")
+            raise InputError(where, item[:40], "is not a link like 3-4, 3p4 or 3?4")
         link = (int(match[1]) - base, int(match[3]) - base)
         if min(link) < 0:
-            raise InputError(f"{where}: link {item!r} where words count from {base}")
+            raise InputError(where, None, f"link {item!r} where words count from {base}")
         possible.add(link)
         if match[2] == "-":
             sure.add(link)
@@ -63,14 +63,14 @@ def read_gold(
     """
     lines = [parse_links(line, base, f"{path}, line {number}") for number, line in enumerate(read_lines(path), 1)]
     if pairs is not None and len(pairs) != len(lines):
-        raise InputError(f"{path}: {len(lines)} lines, but there are {len(pairs)} sentence pairs; one each is needed")
+        problem = f"lines, but there are {len(pairs)} sentence pairs"
+        raise InputError(str(path), len(lines), problem, "one each is needed")
     for number, (source, target) in enumerate(pairs or [], 1):
         sizes = len(source.split()), len(target.split())
         if outside := sorted(link for link in lines[number - 1][1] if link[0] >= sizes[0] or link[1] >= sizes[1]):
-            raise InputError(
-                f"{path}, line {number}: link {format_links(outside[:1], base=base)} is out of range; the pair has "
-                f"{sizes[0]} and {sizes[1]} words, counted from {base}"
-            )
+            problem = f"link {format_links(outside[:1], base=base)} is out of range"
+            words = f"the pair has {sizes[0]} and {sizes[1]} words, counted from {base}"
+            raise InputError(f"{path}, line {number}", None, problem, words)
     return [sure for sure, _ in lines], [possible for _, possible in lines]
 
 
@@ -85,6 +85,6 @@ def write_links(
     """Write a line for each sentence pair."""
     possible = possible if possible is not None else [set()] * len(sure)
     if len(sure) != len(possible):
-        raise InputError(f"possible: {len(possible)} sentence pairs, but sure has {len(sure)}")
+        raise InputError("possible", len(possible), f"sentence pairs, but sure has {len(sure)}")
     text = "".join(f"{format_links(s, p, base)}\n" for s, p in zip(sure, possible, strict=True))
     Path(path).write_text(text, encoding="utf-8", newline="\n")

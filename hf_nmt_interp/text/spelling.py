@@ -12,7 +12,7 @@ def new_spelling(texts: Iterable[str], training: Iterable[str]) -> list[str]:
 
     Args:
         texts: sentences of one language.
-        training: sentences likewise, read once.
+        training: sentences of the same language, read once.
 
     >>> new_spelling(["Daß er groß ist, muß sein."], ["dass das groß ist", "Ich muss.", "dass", "daß"])
     ['Dass er groß ist, muss sein.']

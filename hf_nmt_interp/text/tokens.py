@@ -84,9 +84,8 @@ def encode_source(
 def encode_target(tokenizer: Any, text: str | Sequence[str], punctuation: Punctuation = "attached") -> Encoded:
     """Encode a target sentence (`text_target=`) and say which subword belongs to which word; see `encode_source`."""
     if getattr(tokenizer, "tgt_lang", "") is None:  # mBART and NLLB would silently take the source language
-        raise InputError(
-            f"tokenizer: {type(tokenizer).__name__} has no target language; set it, e.g. tokenizer.tgt_lang = ..."
-        )
+        problem = f"{type(tokenizer).__name__} has no target language"
+        raise InputError("tokenizer", None, problem, "set it, e.g. tokenizer.tgt_lang = ...")
     return _encode(tokenizer, text, True, punctuation)
 
 
@@ -140,27 +139,29 @@ def _encode(
 
 
 def check_text(name: str, text: str) -> None:
-    """Refuse text that is no Unicode."""
+    """Refuse text that is not Unicode."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
         near = text[max(0, error.start - 20) : error.start + 20]
-        raise InputError(f"{name}: {near!r} has a lone surrogate at {error.start}; read it as UTF-8") from error
+        raise InputError(name, near, f"has a lone surrogate at {error.start}", "read it as UTF-8") from error
 
 
 def as_sentences(name: str, given: Any) -> list[Any]:
     """A list of sentences, each checked when it is encoded."""
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-        raise InputError(f"{name}: {str(given)[:40]!r} is no list of sentences")
+        raise InputError(name, str(given)[:40], "is no list of sentences")
     return list(given)
 
 
 def join_words(words: Sequence[str]) -> tuple[str, list[Span]]:
     """Words joined by single spaces, and where each of them stands; an empty word takes no room."""
     if isinstance(words, bytes | Mapping) or not isinstance(words, Sequence):
-        raise InputError(f"text: {str(words)[:40]!r} is {type(words).__name__}, not a sentence or a list of its words")
+        problem = f"is {type(words).__name__}, not a sentence or a list of its words"
+        raise InputError("text", str(words)[:40], problem)
     if wrong := [word for word in words if not isinstance(word, str)]:
-        raise InputError(f"text: {wrong[0]!r} among the words is no string; give a sentence or a list of its words")
+        problem = f"{wrong[0]!r} among the words is no string"
+        raise InputError("text", None, problem, "give a sentence or a list of its words")
     text, spans = "", []
     for word in words:
         text += " " if text and word else ""
@@ -190,7 +191,7 @@ def _group(
 
 def _word_spans(text: str, subwords: list[Span], punctuation: Punctuation) -> list[Span]:
     if punctuation not in ("attached", "separate"):
-        raise InputError(f"punctuation: {punctuation!r} is not 'attached' or 'separate'")
+        raise InputError("punctuation", punctuation, "is not 'attached' or 'separate'")
     spans = [match.span() for match in re.finditer(r"\S+", text)]
     if punctuation == "attached":
         return spans
@@ -231,10 +232,8 @@ def _locate(tokenizer: Any, text: str, is_target: bool) -> tuple[list[int], list
     front = len(getattr(tokenizer, "prefix_tokens", ()))
     back = len(tokenizer.build_inputs_with_special_tokens([])) - front
     if front + len(spans) + back != len(ids):
-        raise InputError(
-            f"tokenizer: {type(tokenizer).__name__} cuts {text!r} otherwise than its SentencePiece model; "
-            "subword sampling must be off"
-        )
+        problem = f"{type(tokenizer).__name__} cuts {text!r} otherwise than its SentencePiece model"
+        raise InputError("tokenizer", None, problem, "subword sampling must be off")
     return ids, [(0, 0)] * front + spans + [(len(text), len(text))] * back
 
 
@@ -264,7 +263,7 @@ def _special(tokenizer: Any, pieces: list[str]) -> list[bool]:
 
 def _pieces(tokenizer: Any, ids: list[int], is_target: bool) -> list[str]:
     if wrong := [i for i in ids if i < 0]:
-        raise InputError(f"ids: {wrong[0]} is no token id; leave label padding out")
+        raise InputError("ids", wrong[0], "is no token id", "leave label padding out")
     if getattr(tokenizer, "separate_vocabs", False):  # Marian's own look-up mixes its two vocabularies up
         pieces = tokenizer.decoder if is_target else {i: piece for piece, i in tokenizer.encoder.items()}
         return [pieces.get(i, tokenizer.unk_token) for i in ids]
@@ -287,10 +286,8 @@ def _kind(tokenizer: Any) -> str:
             return kind
     if is_fast is not None and _spm(tokenizer, False):
         return "▁"
-    raise InputError(
-        f"tokenizer: {type(tokenizer).__name__} is not supported; "
-        "SentencePiece, byte-level BPE and WordPiece tokenizers are"
-    )
+    problem = f"{type(tokenizer).__name__} is not supported"
+    raise InputError("tokenizer", None, problem, "SentencePiece, byte-level BPE and WordPiece tokenizers are")
 
 
 def _speller(tokenizer: Any, is_target: bool) -> Callable[[str], bytes]:

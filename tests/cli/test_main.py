@@ -136,7 +136,7 @@ def _verb(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
 
 
 def test_user_errors_are_one_line(run, monkeypatch) -> None:
-    _verb(monkeypatch, InputError("name: 'x' is wrong;\n  try y"))
+    _verb(monkeypatch, InputError("name", "x", "is wrong", "\n  try y"))
     assert run("env") == (2, "", "hf-nmt-interp env: error: name: 'x' is wrong; try y\n")
     with pytest.raises(InputError, match="try y"):
         frame.main(["env", "--traceback"])

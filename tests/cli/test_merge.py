@@ -1,9 +1,19 @@
 """What `merge` refuses: folders and shards that are not whole."""
 
+import re
+
 import pytest
 
 from hf_nmt_interp.cli.shards import SHARD_FORMATS
 from tests.cli.test_sharded_run import bytes_of, files, work  # noqa: F401  (two of them are fixtures)
+
+
+def test_the_help_tells_what_the_shards_of_each_verb_give(run) -> None:
+    shown = run("merge", "--help").out
+    for verb, formats in {"attribute": "json, parquet", "align": "pharaoh, json, parquet"}.items():
+        assert re.search(rf"^{verb} +one file .*: {formats}$", shown, re.MULTILINE)
+    assert re.search(r"^heads +the report .*: table, json, csv$", shown, re.MULTILINE)
+    assert "contributions: sources of N tokens only" in " ".join(shown.split())
 
 
 def test_merge_refuses(work, run, tmp_path) -> None:  # noqa: F811
@@ -39,8 +49,8 @@ def test_merge_refuses_shards_that_are_not_whole(work, run, tmp_path, format) ->
         for kind in ("pharaoh", "json", *(["parquet"] if format == "parquet" else [])):
             code, _, err = run("merge", tmp_path / "run", "--format", kind, "--output", tmp_path / "out")
             assert (code, err.count("\n")) == (2, 1)
-            assert f"{shard} is damaged (" in err
-            assert "); delete it, and the same command makes it anew" in err
+            assert f"{shard}: is damaged (" in err
+            assert "); delete it and run the same command again" in err
             assert not (tmp_path / "out").exists()
     shard.unlink()
     assert work("align", "--shard-format", format).code == 0

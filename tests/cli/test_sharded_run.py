@@ -182,7 +182,7 @@ def test_strict_stops_and_what_is_done_stays(work, tmp_path) -> None:
     source = tmp_path / "bad.en"
     source.write_bytes(b"\n".join(BAD[:1] * 3 + BAD))
     code, _, err = work("attribute", "--shard-size", 3, "--strict", files=[source])
-    assert (code, err) == (2, "hf-nmt-interp attribute: error: line 5: the source has no words (--strict)\n")
+    assert (code, err) == (2, "hf-nmt-interp attribute: error: line 5: source: has no words (--strict)\n")
     assert [path.name for path in shards_of(tmp_path / "run")] == ["000000.jsonl"]
 
 
@@ -227,14 +227,16 @@ def test_a_run_that_fails_goes_on_to_the_same_bytes(work, run, tmp_path, monkeyp
     monkeypatch.setattr(sharded_run, "work", fails)
     with pytest.raises(RuntimeError):
         work("attribute", "--shard-format", format)
-    assert "is not complete: run the same command again" in run("merge", tmp_path / "run").err
+    assert "is not complete; run the same command again to resume" in run("merge", tmp_path / "run").err
     (tmp_path / "run/bad").mkdir(exist_ok=True)
     left = [f"shards/.000001.{format}", "bad/.000001.jsonl", "shards/.README.md"]  # as kill -9 leaves them
     left += [".run.json", ".total.json"]
     for name in left:
         (tmp_path / f"run/{name}.77.part").write_bytes(b"{")
     err = work("attribute", "--shard-format", format).err
-    assert all(f"{name}.77.part is half-written, of a run that was cut off: removed" in err for name in left)
+    assert all(
+        f"{name}.77.part is incomplete, from a run that was killed: removed and written again" in err for name in left
+    )
     assert sum(calls) == 10 + 10 + 14
     assert bytes_of(tmp_path / "run") == bytes_of(tmp_path / "whole")
     (tmp_path / f"run/shards/000001.{format}").unlink()
@@ -356,7 +358,7 @@ def test_another_run_is_refused(work, files, tmp_path) -> None:
     assert "was begun with bytes" in work("attribute").err
     (tmp_path / "other/shards").mkdir(parents=True)
     (tmp_path / "other/shards/000000.jsonl").write_text("")
-    assert "is there and not of a run" in work("attribute", folder="other").err
+    assert "exists but was not created by --shards; choose another folder" in work("attribute", folder="other").err
 
 
 def test_other_counts_are_another_run(work, tmp_path) -> None:
@@ -397,7 +399,7 @@ def test_batches_are_of_similar_length_and_of_long_lines_smaller() -> None:
 
 def test_a_refused_side_of_a_line_is_named_without_an_index() -> None:
     def refuse(lines):
-        raise InputError("targets[0]: 101 tokens are more than the model's 64 positions; cut them")
+        raise InputError("targets", None, "101 tokens are more than the model's 64 positions", "cut them", row=0)
 
     for error in sharded_run.try_rows(refuse, ["a", "b"]):
         assert str(error) == "target: 101 tokens are more than the model's 64 positions; cut them"
@@ -407,13 +409,13 @@ def test_one_refused_line_does_not_harm_its_batch() -> None:
     class Picky(sharded_run.Job):
         def rows(self, lines):
             if any(line == ("bad",) for line in lines):
-                raise InputError("refused")
+                raise InputError("source", None, "refused")
             return [{"text": line[0]} for line in lines]
 
-    lines = [("a",), ("bad",), ("ccc",), InputError("unreadable"), ("bb",), ("bad",)]
+    lines = [("a",), ("bad",), ("ccc",), InputError("line", None, "unreadable"), ("bb",), ("bad",)]
     found = sharded_run.work(Picky(), lines, 4)
     assert [str(row) if isinstance(row, InputError) else row["text"] for row in found] == [
-        "a", "refused", "ccc", "unreadable", "bb", "refused",
+        "a", "source: refused", "ccc", "line: unreadable", "bb", "source: refused",
     ]  # fmt: skip
 
 
@@ -423,9 +425,9 @@ def test_a_file_is_complete_or_not_there(tmp_path) -> None:
         writer.write([{"a": 1}, {"a": float("nan")}])
     assert list(path.parent.iterdir()) == []
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="File exists; give a folder"), written(tmp_path / "file" / "x", JsonLines):
+    with pytest.raises(FileExistsError, match=r"File exists: .*/file'"), written(tmp_path / "file" / "x", JsonLines):
         pass
-    with pytest.raises(InputError, match="is there and not of a run"):
+    with pytest.raises(InputError, match="exists but was not created by --shards; choose another folder"):
         ShardFolder(tmp_path / "file").begin({})
 
 

@@ -207,6 +207,13 @@ def test_an_output_is_no_file_of_another_argument(run, model_folder, tmp_path, m
         code, _, err = run(verb, *model, *arguments)
         path = arguments[arguments.index("--output") + 1]
         assert (code, f"--output: {path} is also the file of another argument; give each its own" in err) == (2, True)
+    for verb, *arguments, beside in (
+        ("align", tmp_path / "old.bad", "--output", tmp_path / "old", "old.bad"),
+        ("heads", "--input", tmp_path / "old.csv", "--figure", tmp_path / "old.svg", "old.csv"),
+    ):
+        code, _, err = run(verb, "--model", model_folder, *arguments)
+        message = f"{arguments[-2]}: {tmp_path / beside} is also the file of another argument; give each its own"
+        assert (code, message in err) == (2, True)
     assert {name: (tmp_path / name).read_text() for name in texts} == texts
     assert not new.exists()
     plain = "align", "--model", model_folder, "--method", "attention", a
@@ -282,7 +289,7 @@ def test_pruning_into_a_file(run, gated_folder, tmp_path):  # noqa: F811
 @pytest.mark.parametrize("verb", ["translate", "attribute"])
 def test_full_disk(run, model_folder, verb):  # noqa: F811
     code, _, err = run(verb, "--model", model_folder, "--output", "/dev/full", "A dog.")
-    assert (code, err) == (2, f"hf-nmt-interp {verb}: error: cannot write: No space left on device\n")
+    assert (code, err) == (2, f"hf-nmt-interp {verb}: error: /dev/full: No space left on device\n")
 
 
 def no_space(*_):
@@ -321,7 +328,7 @@ def test_full_disk_behind_output(run, model_folder, tmp_path, monkeypatch):  # n
     command = "translate", "--model", model_folder, "--output", out, "A dog.", "A cat."
     monkeypatch.setattr("hf_nmt_interp.cli.output.write_json", lambda rows, file: (file.write("{"), no_space()))
     for before in ([], [out]):
-        assert run(*command) == (2, "", "hf-nmt-interp translate: error: cannot write: No space left on device\n")
+        assert run(*command) == (2, "", f"hf-nmt-interp translate: error: {out}: No space left on device\n")
         assert list(tmp_path.iterdir()) == before
         out.write_text("old")
     assert out.read_text() == "old"

@@ -1,6 +1,20 @@
 """The verbs, one module each.
 
-A verb module has a docstring (summary, description, `Examples:` that run), `add_arguments(parser)` and `run(args)`;
-its top imports nothing heavy, so that `--help` stays fast. To add one: write the module, add its name to `VERBS` in
-`cli.main`.
+To add one: write the module and add its name to `VERBS`. The module has a docstring (summary, description, `Examples:`
+that run), `add_arguments(parser)` and `run(args)`. Arguments that name files have a type of `cli.paths`. If it runs
+over corpora, `JOB` is its subclass of `cli.sharded_run.Job`: rows, their schema and how shards are merged. Its top
+imports nothing heavy, so that `--help` stays fast.
 """
+
+from importlib import import_module
+from typing import Any
+
+VERBS = (
+    "demo", "translate", "attribute", "align", "aer", "best-attention", "alignment-table", "contributions",
+    "faithfulness", "detached", "heads", "merge", "push", "calibration", "prune", "pruning-table", "env",
+)  # fmt: skip
+
+
+def load_verb(name: str) -> Any:
+    """The module of a verb."""
+    return import_module(f"{__name__}.{name.replace('-', '_')}")

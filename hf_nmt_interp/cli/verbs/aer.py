@@ -13,8 +13,9 @@ Examples:
 import argparse
 from typing import TYPE_CHECKING
 
-from hf_nmt_interp.cli.arguments import add_output, positive, read_file
+from hf_nmt_interp.cli.arguments import add_figure, add_output, positive, read_file
 from hf_nmt_interp.cli.output import write_rows
+from hf_nmt_interp.cli.paths import InputFile
 from hf_nmt_interp.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Two files and what they count from."""
-    parser.add_argument("gold", metavar="GOLD", help="file of gold links")
-    parser.add_argument("hypothesis", metavar="HYP", help="file of links to evaluate")
+    parser.add_argument("gold", type=InputFile, metavar="GOLD", help="file of gold links")
+    parser.add_argument("hypothesis", type=InputFile, metavar="HYP", help="file of links to evaluate")
     for flag, what in (("--gold-base", "GOLD counts"), ("--base", "HYP counts")):
         parser.add_argument(flag, type=int, choices=(0, 1), default=0, help=f"what {what} words from (default: 0)")
     add_output(parser, ("table", "json", "tsv"))
-    parser.add_argument("--figure", metavar="FILE", help="draw pairs to .svg, .pdf or .png, numbers in .csv beside")
-    parser.add_argument("--text", nargs=2, metavar=("SOURCE", "TARGET"), help="sentences whose words the links are of")
+    add_figure(parser, "pairs")
+    parser.add_argument("--text", nargs=2, type=InputFile, metavar=("SOURCE", "TARGET"), help="the sentences")
     parser.add_argument("--pairs", nargs="+", type=positive, metavar="N", help="lines to draw (default: the first 3)")
 
 
@@ -43,9 +44,9 @@ def run(args: argparse.Namespace) -> None:
     sure, possible = read_gold(args.gold, args.gold_base, pairs)
     links = read_gold(args.hypothesis, args.base, pairs)[1]
     if not sure:
-        raise InputError(f"{args.gold}: no lines; give a line of links for each sentence pair")
+        raise InputError(args.gold, None, "no lines", "give a line of links for each sentence pair")
     if len(links) != len(sure):
-        raise InputError(f"{args.hypothesis}: {len(links)} lines, but {args.gold} has {len(sure)}")
+        raise InputError(args.hypothesis, len(links), f"lines, but {args.gold} has {len(sure)}")
     if args.figure:
         _draw(args, links, sure, possible)
     rates = alignment_error_rate(links, sure, possible)
@@ -60,11 +61,11 @@ def _draw(args: argparse.Namespace, links: "list[Links]", sure: "list[Links]", p
     from hf_nmt_interp.report.alignment import plot_alignment
 
     if not args.text:
-        raise InputError("--figure: needs the words of the sentences; give --text SOURCE TARGET")
+        raise InputError("--figure", None, "needs the words of the sentences", "give --text SOURCE TARGET")
     sides = [read_file(path) for path in args.text]
     chosen = [number - 1 for number in args.pairs or range(1, min(3, len(links)) + 1)]
     if wrong_pairs := [number + 1 for number in chosen if number >= len(links)]:
-        raise InputError(f"--pairs: there is no line {wrong_pairs[0]}; {args.gold} has {len(links)}")
+        raise InputError("--pairs", None, f"there is no line {wrong_pairs[0]}", f"{args.gold} has {len(links)}")
     found = []
     for n in chosen:
         source, target = (lines[n].split() for lines in sides)

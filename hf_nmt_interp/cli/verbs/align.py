@@ -2,10 +2,9 @@
 
 Files have one sentence a line, UTF-8; words are what stands between spaces, counted from 0. With two files the model
 is led through the given translations; with one it translates (--translations keeps what it wrote). Each line gives
-one line of links `source-target`, whatever it is: an empty line for a line without words, and for one that cannot be
-aligned; its number and the reason are said on stderr and listed in OUTPUT.bad, or with --strict it ends the run.
-Memory does not grow with the files; a run that was cut off goes on with --resume. With --shards the work can be split
-over processes; merge joins the shards.
+one line of links `source-target`, which is empty for a line without words and for one that cannot be aligned; the
+reason is printed and listed in OUTPUT.bad, or with --strict the run stops. Memory does not grow with the files;
+--resume continues a run that was stopped. With --shards the work can be split over processes; merge joins the shards.
 
 Examples:
   hf-nmt-interp align train.en train.de --output train.links
@@ -20,18 +19,20 @@ Examples:
 import argparse
 import json
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, TextIO
 
-from hf_nmt_interp.attribution.registry import parse_methods, parse_settings
 from hf_nmt_interp.cli.arguments import add_decoding, add_model, generate_options
-from hf_nmt_interp.cli.sharded_run import Job, Refusals, add_corpus, refuse, run_corpus, try_rows
-from hf_nmt_interp.cli.streaming import BadLines, Line, MissingLine, append_to, complete_lines, read_windows
+from hf_nmt_interp.cli.output import write_json
+from hf_nmt_interp.cli.paths import InputFile, OutputFile, OutputLines
+from hf_nmt_interp.cli.sharded_run import Job, Refusals, add_corpus, refuse, run_corpus, show_lines, try_rows
+from hf_nmt_interp.cli.shards import Row
+from hf_nmt_interp.cli.streaming import BadLines, Line, append_to, complete_lines, read_together
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.corpus import Texts
 
 if TYPE_CHECKING:
     from hf_nmt_interp.analysis.alignment import WordAlignment
@@ -41,9 +42,9 @@ _WORD = re.compile(r"[^ \t\r\v\f]+")  # other spaces, like U+00A0, may be part o
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Files, method, models, decoding and output."""
-    parser.add_argument("source", metavar="SOURCE", nargs="?", help="file of sentences, - for stdin")
+    parser.add_argument("source", type=InputFile, metavar="SOURCE", nargs="?", help="file of sentences, - for stdin")
     parser.add_argument(
-        "target", metavar="TARGET", nargs="?", help="file of their translations (default: the model's)"
+        "target", type=InputFile, metavar="TARGET", nargs="?", help="file of their translations (default: the model's)"
     )
     group = parser.add_argument_group("alignment")
     group.add_argument(
@@ -58,100 +59,102 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--extraction", default="argmax", metavar="NAME", help="argmax (default), threshold or mutual")
     group.add_argument("--threshold", type=float, default=0.2, metavar="P", help="default: %(default)s")
     group.add_argument("--reverse-model", metavar="NAME", help="translator of the other direction, to symmetrise with")
+    help = "intersection, union, grow-diag, grow-diag-final (default with --reverse-model), grow-diag-final-and"
+    group.add_argument("--symmetrize", metavar="NAME", help=help)
     group.add_argument(
-        "--symmetrize",
-        metavar="NAME",
-        help="intersection, union, grow-diag, grow-diag-final (default with --reverse-model), grow-diag-final-and",
+        "--joint", action="store_true", help="multiply the soft scores of both directions before links are taken"
     )
     group.add_argument(
-        "--joint",
-        action="store_true",
-        help="multiply the soft scores of both directions before links are taken and symmetrised",
-    )
-    group.add_argument(
-        "--least",
-        type=float,
-        metavar="P",
-        help="with --joint: leave out links that have less of their words' scores, e.g. 0.2",
+        "--least", type=float, metavar="P", help="with --joint: leave out links below this share of scores, e.g. 0.2"
     )
     add_model(parser)
     add_decoding(parser, batch_size=32)
     group = parser.add_argument_group("output")
     group.add_argument("--format", choices=("pharaoh", "json"), help="json: words and links (default: pharaoh)")
-    group.add_argument("--output", metavar="FILE", help="default: stdout")
-    group.add_argument("--translations", metavar="FILE", help="without TARGET: where the translations go")
-    group.add_argument("--resume", action="store_true", help="go on after the lines that --output has already")
+    group.add_argument("--output", type=OutputLines, metavar="FILE", help="default: stdout")
+    group.add_argument("--translations", type=OutputFile, metavar="FILE", help="where the model's translations go")
+    group.add_argument("--resume", action="store_true", help="continue after the lines that --output has already")
     add_corpus(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Align window by window."""
     if args.translations and args.target:
-        raise InputError("--translations: the translations are given in TARGET; leave one out")
+        raise InputError("--translations", None, "the translations are given in TARGET", "leave one out")
     for flag in ("symmetrize", "joint"):
         if getattr(args, flag) and not args.reverse_model:
-            raise InputError(f"--{flag}: needs the other direction; give --reverse-model")
+            raise InputError(f"--{flag}", None, "needs the other direction", "give --reverse-model")
     if args.least is not None and not args.joint:
-        raise InputError("--least: is for the scores of both directions; give --joint")
+        raise InputError("--least", None, "is for the scores of both directions", "give --joint")
     if args.shards:
         refuse(args, "output", "format", "translations")
-        run_corpus(args, (args.source, args.target), lambda: _Job(args))
+        run_corpus(args, (args.source, args.target), lambda: _Aligner(args))
         return
     if not args.source:
-        raise InputError("SOURCE: no file; give the sentences, and their translations if there are any")
+        raise InputError("SOURCE", None, "no file", "give the sentences, and their translations if there are any")
     if args.resume and not args.output:
-        raise InputError("--resume: needs --output")
+        raise InputError("--resume", None, "needs --output")
+    _run_text(args)
+
+
+def _run_text(args: argparse.Namespace) -> None:
+    """Write lines of links, and translations if asked for."""
     outputs = [path for path in (args.output, args.translations) if path]
     size = 8 * args.batch_size
     done = complete_lines(outputs, size, args.source) if args.resume else 0
-    paths = [path for path in (args.source, args.target) if path]
-    windows = read_windows(paths, size, done)
-    first = next(windows, [])  # a file that is not there is noticed before the model loads
-    aligner, missing = _Aligner(args), None
+    lines = read_together([path for path in (args.source, args.target) if path], done)
+    first = list(islice(lines, size))  # a file that is not there is noticed before the model loads
+    aligner = _Aligner(args)
     bad = BadLines(args.output, done)
-    refused = Refusals(args, "wrote an empty line", bad.path)
+    refused = Refusals(args, "wrote an empty line", "wrote empty lines for the rest", bad.path)
     with ExitStack() as stack:
         links = stack.enter_context(append_to(args.output, args.resume))
         texts = stack.enter_context(append_to(args.translations, args.resume)) if args.translations else None
-        for window in chain([first], windows):
+        for window in chain([first], iter(lambda: list(islice(lines, size)), [])):
             for number, found in enumerate(aligner.align(window), done + 1):
-                if isinstance(found, MissingLine) and not args.strict:
-                    missing = missing or found  # said once, at the end
-                    bad.add({"line": number, "reason": str(found)})
-                elif isinstance(found, InputError):
+                if isinstance(found, InputError):
                     bad.add(refused.row(number, found))
-                links.write(_format(found, args.format).encode() + b"\n")
+                row = _row(found)
+                links.write(_format(row, args.format).encode() + b"\n")
                 if texts:
-                    texts.write((b"" if isinstance(found, InputError) else found.target_text.encode()) + b"\n")
+                    texts.write(row.get("target_text", "").encode() + b"\n")
             done += len(window)
             for file in (texts, links):
                 if file:
                     file.flush()
-            if args.output and sys.stderr.isatty():
-                print(f"\r{done:,} lines", end="", file=sys.stderr, flush=True)
+            if args.output:
+                show_lines(done)
     refused.end()
-    if missing:
-        raise InputError(f"{missing}; wrote empty lines for the rest")
 
 
-def _format(found: "WordAlignment | InputError", kind: str | None) -> str:
+def _format(row: Row, kind: str | None = None) -> str:
     from hf_nmt_interp.text.pharaoh import format_links
 
-    links = set() if isinstance(found, InputError) else found.links
-    if kind != "json":
-        return format_links(links)
-    words = ([], []) if isinstance(found, InputError) else (found.source_words, found.target_words)
-    return json.dumps({"source": words[0], "target": words[1], "links": sorted(links)}, ensure_ascii=False)
+    if kind == "json":
+        return json.dumps({name: row.get(name, []) for name in ("source", "target", "links")}, ensure_ascii=False)
+    return format_links({(i, j) for i, j in row.get("links") or ()})
 
 
-class _Aligner:
+def _row(found: "WordAlignment | InputError") -> Row:
+    """Words, the target's text, and links; nothing for a refused line."""
+    if isinstance(found, InputError):
+        return {}
+    links = [list(link) for link in sorted(found.links)]
+    words = {"source": found.source_words, "target": found.target_words}
+    return words | {"target_text": found.target_text, "links": links}
+
+
+class _Aligner(Job):
     """Aligns lines by one translator, or by two and symmetrises."""
+
+    merged_formats = ("pharaoh", *Job.merged_formats)
 
     def __init__(self, args: argparse.Namespace) -> None:
         import numpy as np
 
         from hf_nmt_interp.analysis.alignment import align_words, joint_links
         from hf_nmt_interp.analysis.symmetrization import symmetrize
+        from hf_nmt_interp.attribution.registry import parse_method_settings, parse_methods
         from hf_nmt_interp.cli.loading import load
         from hf_nmt_interp.text.tokens import encode_target
 
@@ -160,10 +163,11 @@ class _Aligner:
         joint_links(np.zeros((0, 0)), np.zeros((0, 0)), least=self.least)
         methods = parse_methods(args.method) if args.method else []
         if args.set and len(methods) > 1:
-            raise InputError("--set: of several methods each has its own, e.g. attention+saliency:aggregate=li2016")
+            example = "attention+saliency:aggregate=li2016"
+            raise InputError("--set", None, f"of several methods each has its own, e.g. {example}")
         if args.set and not methods:
-            raise InputError("--set: a setting of which method? give --method")
-        self.settings: dict[str, Any] = (parse_settings(methods[0][0], args.set) if methods else {}) | {
+            raise InputError("--set", None, "a setting of which method? give --method")
+        self.settings: dict[str, Any] = (parse_method_settings(methods[0][0], args.set) if methods else {}) | {
             "method": args.method,
             "extraction": args.extraction,
             "threshold": args.threshold,
@@ -173,7 +177,7 @@ class _Aligner:
         self.forward = load(args.model, args.device, *codes)
         self.backward = load(args.reverse_model, args.device, *codes[::-1]) if args.reverse_model else None
         for translator in (self.forward, self.backward) if self.backward else (self.forward,):
-            align_words(*translator, [], [], **self.settings)  # likewise wrong settings
+            align_words(*translator, [], [], **self.settings)  # wrong settings too
             if args.target or self.backward or (args.dataset and len(args.fields) > 1):
                 encode_target(translator[1], "x")  # and missing languages
 
@@ -182,7 +186,7 @@ class _Aligner:
         readable = iter(try_rows(self.pairs, [line for line in lines if not isinstance(line, InputError)]))
         return (line if isinstance(line, InputError) else next(readable) for line in lines)
 
-    def pairs(self, lines: list[tuple[str, ...]]) -> "list[WordAlignment]":
+    def pairs(self, lines: list[Texts]) -> "list[WordAlignment]":
         """Alignments of lines; raises if one is refused."""
         from hf_nmt_interp.analysis.alignment import align_words, joint_links
         from hf_nmt_interp.analysis.symmetrization import flip, symmetrize
@@ -205,24 +209,17 @@ class _Aligner:
 
         return [replace(a, links=links(a, b)) for a, b in zip(found, other, strict=True)]
 
-
-class _Job(Job):
-    """Alignments as rows."""
-
-    def __init__(self, args: argparse.Namespace) -> None:
-        self.aligner = _Aligner(args)
-
-    def rows(self, lines: list[tuple[str, ...]]) -> list[dict[str, Any]]:
+    def rows(self, lines: list[Texts]) -> list[Row]:
         """Words, the target's text, and links."""
-        return [
-            {
-                "source": a.source_words,
-                "target": a.target_words,
-                "target_text": a.target_text,
-                "links": [list(link) for link in sorted(a.links)],
-            }
-            for a in self.aligner.pairs(lines)
-        ]
+        return [_row(found) for found in self.pairs(lines)]
+
+    @staticmethod
+    def write(rows: Iterator[Row], kind: str, file: TextIO) -> None:
+        """Write rows, or a line of links for each."""
+        if kind == "json":
+            write_json(rows, file)
+        else:
+            file.writelines(_format(row) + "\n" for row in rows)
 
     @property
     def schema(self) -> Any:
@@ -233,3 +230,6 @@ class _Job(Job):
         return pa.schema(
             {"line": pa.int64(), "source": words, "target": words, "target_text": pa.string(), "links": links}
         )
+
+
+JOB = _Aligner

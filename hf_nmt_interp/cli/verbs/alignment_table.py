@@ -7,8 +7,8 @@ noise  SmoothGrad of --model by the deviation of its noise, in both kinds of dec
 
 eflomal (pip install -c constraints.txt -e ".[yardstick]") is trained on --train and the gold text at once. Words of
 the gold text with the old German ß are spelt as in --train. Layers and heads of attention are chosen by agreement of
-the two directions, without gold links. What is done is kept in FOLDER, and the same command goes on after a run that
-was cut off; table.md and table.jsonl there have the rows so far, log.txt tells what it is at.
+the two directions, without gold links. Results are kept in FOLDER; run the same command again to
+resume. table.md and table.jsonl there have the rows so far, log.txt shows the progress.
 
 Examples:
   hf-nmt-interp alignment-table out --reverse-model demo:de-en --gold gold.txt train.en train.de --table force
@@ -21,8 +21,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hf_nmt_interp.cli.arguments import add_gold, add_model, positive, read_gold_pairs
+from hf_nmt_interp.cli.arguments import add_gold, add_model, check_choice, positive, read_gold_pairs
 from hf_nmt_interp.cli.output import open_output, write_json
+from hf_nmt_interp.cli.paths import InputFile, OutputFolder
 from hf_nmt_interp.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ _TABLES = ("force", "free", "noise")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Files, models, and what to compute."""
-    parser.add_argument("folder", metavar="FOLDER", help="where results are kept")
+    parser.add_argument("folder", type=OutputFolder, metavar="FOLDER", help="where results are kept")
     add_gold(parser)
-    parser.add_argument("--train", nargs=2, metavar=("SOURCE", "TARGET"), help="what the translators were trained on")
+    parser.add_argument("--train", nargs=2, type=InputFile, metavar=("SOURCE", "TARGET"), help="the training text")
     add_model(parser)
     parser.add_argument("--reverse-model", required=True, metavar="NAME", help="translator of the other direction")
     group = parser.add_argument_group("table")
@@ -53,12 +54,11 @@ def run(args: argparse.Namespace) -> None:
     from hf_nmt_interp.studies.alignment_table import ROWS
 
     for name in args.method or ():
-        if name not in ROWS:
-            raise InputError(f"--method: {name!r} is not one of {', '.join(ROWS)}")
+        check_choice("--method", name, ROWS)
     if args.eflomal and not args.train:
-        raise InputError("--eflomal: needs the text to train on; give --train")
+        raise InputError("--eflomal", None, "needs the text to train on", "give --train")
     if "free" in (args.table or ()) and not args.eflomal:
-        raise InputError("--table: free decoding is held against eflomal; give --eflomal")
+        raise InputError("--table", None, "free decoding is held against eflomal", "give --eflomal")
     folder, rows = Path(args.folder), []
     for row in _rows(args, *_table(args)):
         rows.append(row)

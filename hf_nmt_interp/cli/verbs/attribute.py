@@ -9,7 +9,7 @@ html   a self-contained page with heat maps
 Indices count from 0. With --shards whole corpora are explained; merge joins their shards.
 
 --method and --model may be repeated: all methods of a model explain the same translation, and a page shows them on one
-card, to be switched or one below the other. json and tsv then tell model and method of each line.
+card, to be switched or one below the other. json and tsv then name model and method in each line.
 
 Examples:
   hf-nmt-interp attribute "The cat is sleeping on the sofa."
@@ -28,7 +28,6 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
-from hf_nmt_interp.attribution.registry import Method, method_settings, parse_method, parse_settings
 from hf_nmt_interp.cli.arguments import (
     MODEL,
     add_translating,
@@ -39,10 +38,14 @@ from hf_nmt_interp.cli.arguments import (
     read_targets,
 )
 from hf_nmt_interp.cli.output import in_chunks, open_output, write_json, write_tsv
-from hf_nmt_interp.cli.sharded_run import add_corpus, refuse, run_corpus
+from hf_nmt_interp.cli.paths import InputFile
+from hf_nmt_interp.cli.sharded_run import Translator, add_corpus, refuse, run_corpus
+from hf_nmt_interp.cli.shards import Row
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.corpus import Texts
 
 if TYPE_CHECKING:
+    from hf_nmt_interp.attribution.parsing import Named
     from hf_nmt_interp.attribution.result import AttributionResult
 
     Explained = tuple[int, str, AttributionResult]
@@ -67,7 +70,7 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
     """`--target` or `--target-file`."""
     targets = parser.add_mutually_exclusive_group()
     targets.add_argument("--target", action="append", metavar="TEXT", help="translation to explain; one a sentence")
-    targets.add_argument("--target-file", metavar="FILE", help="file with one translation a line")
+    targets.add_argument("--target-file", type=InputFile, metavar="FILE", help="file with one translation a line")
 
 
 def add_method(parser: argparse.ArgumentParser, several: bool = False) -> Any:
@@ -90,13 +93,11 @@ def run(args: argparse.Namespace) -> None:
         list_methods()
         return
     if args.shards:
-        from hf_nmt_interp.cli.jobs import Explain
-
         refuse(args, "target", "output", "format")
         methods, names = asked_methods(args), list(dict.fromkeys(args.model or [MODEL]))
         if len(methods) * len(names) > 1:
-            raise InputError("--shards: of one method and one model; give other folders for others")
-        run_corpus(args, (args.input, args.target_file), lambda: Explain(args, *methods[0], names[0]))
+            raise InputError("--shards", None, "of one method and one model", "give other folders for others")
+        run_corpus(args, (args.input, args.target_file), lambda: Explain(args, methods[0], names[0]))
         return
     kind = chosen_format(args)
     methods, models = asked_methods(args), labelled(args.model or [MODEL], "--model")
@@ -125,9 +126,9 @@ def _write(
         for i, label, result in shown
     )
     if kind == "json":
-        write_json(({**told, **record(result)} for told, result in rows), file)
+        write_json(({**named, **record(result)} for named, result in rows), file)
     else:
-        write_tsv(({**told, **row} for told, result in rows for row in scores(result)), file)
+        write_tsv(({**named, **row} for named, result in rows for row in scores(result)), file)
 
 
 def _page(results: "Iterator[Explained]", labels: list[str]) -> str:
@@ -156,19 +157,20 @@ def _print(results: "Iterator[Explained]", file: Any, named: bool) -> None:
     console.print(legend(*last.values()))
 
 
-def asked_methods(args: argparse.Namespace) -> list[Method]:
+def asked_methods(args: argparse.Namespace) -> "list[Named]":
     """Methods and their settings, each once."""
+    from hf_nmt_interp.attribution.registry import parse_method, parse_method_settings
+
     texts = list(dict.fromkeys(args.method or [METHOD]))
     if args.set and len(texts) > 1:
-        raise InputError(
-            f"--set: for which of {len(texts)} methods? Write it behind its name: {texts[0]}:{args.set[0]}"
-        )
+        problem = f"for which of {len(texts)} methods? Write it behind its name: {texts[0]}:{args.set[0]}"
+        raise InputError("--set", None, problem)
     methods = [parse_method(text) for text in texts]
-    return [(name, settings | parse_settings(name, args.set)) for name, settings in methods]
+    return [(name, settings | parse_method_settings(name, args.set)) for name, settings in methods]
 
 
 def explained(
-    args: argparse.Namespace, methods: list[Method], models: dict[str, str], streams: bool = False
+    args: argparse.Namespace, methods: "list[Named]", models: dict[str, str], streams: bool = False
 ) -> "Iterator[Explained]":
     """Explanations of the sentences and targets of the arguments, sentence by sentence.
 
@@ -176,7 +178,7 @@ def explained(
         args: of `add_translating` and `add_targets`.
         methods: which explain, and their settings.
         models: which translate, by label.
-        streams: as of `in_chunks`.
+        streams: as for `in_chunks`.
 
     Yields:
         Number of the sentence, label of the model, result: for each sentence by each method, of each model in turn.
@@ -184,26 +186,27 @@ def explained(
     sentences = read_sentences(args)
     targets = read_targets(args)
     if targets is not None and len(targets) != len(sentences):
-        raise InputError(f"--target: {len(targets)} targets for {len(sentences)} sentences; one each is needed")
+        problem = f"targets for {len(sentences)} sentences"
+        raise InputError("--target", len(targets), problem, "one each is needed")
+    from hf_nmt_interp.attribution.api import explain
+    from hf_nmt_interp.attribution.registry import make_method
     from hf_nmt_interp.cli.loading import load_for
+    from hf_nmt_interp.decoding.pairs import Pairs, encode_sources
 
-    loaded = {label: load_for(args, sentences, name, targets) for label, name in models.items()}
-    from hf_nmt_interp.attribution.api import encode_pairs, explain, make_method, translate
-
-    explainers = [
-        (label, tokenizer, [(make_method(model, name, **settings), settings) for name, settings in methods])
-        for label, (model, tokenizer) in loaded.items()
-    ]
+    asked: list[Any] = []  # errors are reported before the work starts
+    for label, name in models.items():
+        model, tokenizer = load_for(args, name)
+        made = [(make_method(model, method, **settings), settings) for method, settings in methods]
+        given = Pairs.force(model, tokenizer, sentences, targets) if targets is not None else None
+        asked.append((label, model, tokenizer, made, given or encode_sources(model, tokenizer, sentences)))
     for rows in in_chunks(range(len(sentences)), 4 * args.batch_size, "Explaining", streams):
-        texts, found = [sentences[i] for i in rows], []
-        for label, tokenizer, made in explainers:
+        found = []
+        for label, model, tokenizer, made, pairs in asked:
+            chunk = pairs[rows[0] : rows[-1] + 1]
             if targets is None:
-                model = loaded[label][0]
-                pairs = translate(model, tokenizer, texts, args.batch_size, generate_options(args))
-            else:
-                pairs = encode_pairs(tokenizer, texts, [targets[i] for i in rows])
+                chunk = Pairs.translate(model, tokenizer, chunk, args.batch_size, generate_options(args))
             for method, settings in made:
-                results = explain(method, *pairs, args.batch_size, settings)
+                results = explain(method, chunk, args.batch_size, settings)
                 found.append([(i, label, result) for i, result in zip(rows, results, strict=True)])
         for of_one_sentence in zip(*found, strict=True):
             yield from of_one_sentence
@@ -212,8 +215,54 @@ def explained(
 def list_methods() -> None:
     """Print every method, its first line and its settings with their defaults."""
     from hf_nmt_interp.attribution import METHODS
+    from hf_nmt_interp.attribution.registry import method_settings
 
     for name, method in METHODS.items():
         print(f"{name}: {(method.__doc__ or '').splitlines()[0]}")
         for setting, parameter in method_settings(name).items():
             print(f"    --set {setting}={json.dumps(parameter.default)}")
+
+
+class Explain(Translator):
+    """Explanations of translations as rows."""
+
+    def __init__(self, args: argparse.Namespace, method: "Named", model: str) -> None:
+        from hf_nmt_interp.attribution.registry import make_method
+
+        super().__init__(args, model)
+        self.method, self.settings = method
+        make_method(self.model, self.method, **self.settings)  # wrong settings are refused before the work
+
+    def results(self, lines: list[Texts]) -> list[Any]:
+        """Results of lines, in one batch."""
+        from hf_nmt_interp.attribution.api import attribute
+
+        options = {"batch_size": len(lines), "generate": generate_options(self.args)}
+        return attribute(self.model, self.tokenizer, *self.checked(lines), self.method, **options, **self.settings)  # type: ignore[call-overload]
+
+    def rows(self, lines: list[Texts]) -> list[Row]:
+        """Tokens, words and arrays."""
+        from hf_nmt_interp.report.records import record
+
+        found = self.results(lines)
+        shown = [result.to_words() for result in found] if self.args.level == "word" else found
+        rows = [record(result) for result in shown]
+        for row in rows:
+            del row["settings"]  # they are the same for all, and in run.json
+        return rows
+
+    @property
+    def schema(self) -> Any:
+        """Columns of the rows."""
+        import pyarrow as pa
+
+        texts, numbers, matrix = pa.list_(pa.string()), pa.list_(pa.float64()), pa.list_(pa.list_(pa.float64()))
+        columns = {"line": pa.int64(), "method": pa.string(), "level": pa.string()}
+        for side in ("source", "target"):
+            columns |= {f"{side}_tokens": texts, f"{side}_words": texts}
+            columns |= {f"{side}_word_ids": pa.list_(pa.int64()), f"{side}_special": pa.list_(pa.bool_())}
+        columns |= {"source": matrix, "prefix": matrix, "start": numbers, "source_contribution": numbers}
+        return pa.schema(columns | {"log_probs": numbers, "conservation_gap": pa.float64()})
+
+
+JOB = Explain

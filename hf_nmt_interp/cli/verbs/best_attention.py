@@ -13,14 +13,15 @@ Examples:
 import argparse
 
 from hf_nmt_interp.cli.arguments import add_gold, add_model, add_output, positive, read_gold_pairs
-from hf_nmt_interp.cli.output import check_new_folder, write_rows
+from hf_nmt_interp.cli.output import write_rows
+from hf_nmt_interp.cli.paths import OutputFolder, check_new_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Gold pairs, model, and what to write."""
     add_gold(parser)
     parser.add_argument("--top", type=positive, default=10, metavar="N", help="heads to show (default: %(default)s)")
-    parser.add_argument("--save", metavar="FOLDER", help="new folder for the model with its best head as the default")
+    parser.add_argument("--save", type=OutputFolder, metavar="FOLDER", help="new folder for the model with that head")
     parser.add_argument("--batch-size", type=positive, default=16, metavar="N", help="default: %(default)s")
     add_model(parser)
     add_output(parser, ("table", "json", "tsv"))
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace) -> None:
 
     pairs, gold = read_gold_pairs(args)
     sources, targets = zip(*pairs, strict=True)
-    model, tokenizer = load_for(args, sources, targets=targets)
+    model, tokenizer = load_for(args)
     words = [[text.split() for text in side] for side in (sources, targets)]
     rates = attention_error_rates(model, tokenizer, words[0], words[1], gold, args.batch_size)
     if args.save is not None:

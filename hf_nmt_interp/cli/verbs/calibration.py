@@ -1,10 +1,10 @@
-"""Tell what calibration does to the cross-attention of calibrated translators, layer by layer (lu2021).
+"""Show what calibration does to the cross-attention of calibrated translators, layer by layer (lu2021).
 
 jsd        divergence of original and fused weights, mean over heads and steps (nats)
 entropy    of the original weights
 change     entropy_change: of the fused weights minus that; above 0, they are more dispersed
 tau att.   kendall_attention: rank correlation of attention with gradient importance |d p / d encoder state|
-tau mask   kendall_mask: likewise of m; below 0, what matters is masked
+tau mask   kendall_mask: the same for m; below 0, what matters is masked
 mask       mask_mean, nearer to 1 with a larger alpha
 
 json and tsv have the long names. --figures FOLDER draws them as in the paper, also JSD by entropy and, with --compare,
@@ -16,7 +16,6 @@ Examples:
 """
 
 import argparse
-from functools import partial
 from typing import Any
 
 from hf_nmt_interp.cli.arguments import (
@@ -30,6 +29,7 @@ from hf_nmt_interp.cli.arguments import (
     read_sentences,
 )
 from hf_nmt_interp.cli.output import show_progress, write_rows
+from hf_nmt_interp.cli.paths import InputFile, OutputFolder
 
 SHORT = {"entropy_change": "change", "kendall_attention": "tau att.", "kendall_mask": "tau mask", "mask_mean": "mask"}
 
@@ -37,18 +37,14 @@ SHORT = {"entropy_change": "change", "kendall_attention": "tau att.", "kendall_m
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Sentences, translations, models, output and figures."""
     add_sentences(parser)
-    parser.add_argument("--target-file", metavar="FILE", help="their translations (default: the model translates)")
+    parser.add_argument("--target-file", type=InputFile, metavar="FILE", help="translations (default: the model's)")
     add_model(parser)
     parser.add_argument(
-        "--compare",
-        action="append",
-        default=[],
-        metavar="[LABEL=]NAME",
-        help="another model; may be repeated",
+        "--compare", action="append", default=[], metavar="[LABEL=]NAME", help="another model; may be repeated"
     )
     parser.add_argument("--batch-size", type=positive, default=16, metavar="N", help="default: %(default)s")
-    add_output(parser, ("table", "json", "tsv", "html"))
-    parser.add_argument("--figures", metavar="FOLDER", help="draw the figures there, as SVG with their numbers as CSV")
+    add_output(parser)
+    parser.add_argument("--figures", type=OutputFolder, metavar="FOLDER", help="draw there, as SVG, numbers as CSV")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -62,9 +58,10 @@ def run(args: argparse.Namespace) -> None:
 
     reports = []
     for label, name in labelled([args.model, *args.compare], "--compare").items():
-        model, tokenizer = load_for(args, sources, name, targets)
-        track = partial(show_progress, label=label)
-        report = calibration_report(model, tokenizer, sources, targets, batch_size=args.batch_size, track=track)
+        model, tokenizer = load_for(args, name)
+        report = calibration_report(
+            model, tokenizer, sources, targets, batch_size=args.batch_size, track=show_progress
+        )
         report.about["model"] = label
         reports.append(report)
     short = SHORT if chosen_format(args) == "table" else {}

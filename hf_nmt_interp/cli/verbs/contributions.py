@@ -9,7 +9,7 @@ prefix_entropy       how spread the prefix contributions are (nats)
 position_influence   influence of the source position on the whole translation, 1 on average
 
 With --prefix, --compare (e.g. mle=runs/mle mrt=runs/mrt), --checkpoints or --figure it is a study on sentence pairs of
-one source and one target length (the most frequent ones if not given). It needs references and can tell more:
+one source and one target length (the most frequent ones if not given). It needs references and also gives:
 accuracy             share of the reference's tokens that are the model's first choice
 kl_to_final          distance of the tokens' influences from those of the model named by --final
 json and tsv also have the lengths and the number of sentences.
@@ -25,11 +25,13 @@ Examples:
 import argparse
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from hf_nmt_interp.attribution.registry import parse_settings
 from hf_nmt_interp.cli.arguments import (
+    OUTPUT_FORMATS,
+    add_figure,
     add_translating,
+    check_choice,
     chosen_format,
     generate_options,
     labelled,
@@ -37,15 +39,16 @@ from hf_nmt_interp.cli.arguments import (
     read_sentences,
     read_targets,
 )
-from hf_nmt_interp.cli.output import Row, show_progress, write_rows
+from hf_nmt_interp.cli.output import Row, rounded, track_items, write_rows
 from hf_nmt_interp.cli.sharded_run import add_corpus, refuse, run_corpus
-from hf_nmt_interp.cli.verbs.attribute import add_method, add_targets, explained
+from hf_nmt_interp.cli.shards import ShardFolder
+from hf_nmt_interp.cli.verbs.attribute import Explain, add_method, add_targets, explained
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.studies import PREFIXES
+from hf_nmt_interp.text.corpus import Texts
 
 if TYPE_CHECKING:
     from hf_nmt_interp.analysis.contributions import Curve
-
-PREFIXES = ("reference", "model", "random")  # those of analysis.contribution_study, which takes long to import
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,47 +64,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     study.add_argument("--checkpoints", metavar="RUN", help="all checkpoints of a training run, compared to its last")
     study.add_argument("--final", metavar="LABEL", help="the model that the others' influences are compared with")
     study.add_argument("--pairs", type=positive, metavar="N", help="at most N (default: 200)")
-    study.add_argument(
-        "--figure", metavar="FILE", help="draw the curves to .svg, .pdf or .png, numbers in .csv beside"
-    )
+    add_figure(study, "the curves")
     add_translating(parser)
     add_corpus(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Explain, average and write."""
-    if args.shards:
-        from hf_nmt_interp.analysis.contributions import STATISTICS
-        from hf_nmt_interp.cli.jobs import Contribute
+    from hf_nmt_interp.analysis.contributions import STATISTICS, contribution_curves
+    from hf_nmt_interp.attribution.registry import parse_method_settings
 
-        refuse(args, "target", "output", "format", "source_tokens", "target_tokens")  # the last two: of merge
+    if args.shards:
+        refuse(args, "target", "output", "format", *Contribute.merge_options)
         refuse(args, "prefix", "compare", "checkpoints", "figure", "final", "pairs")
-        _check_statistic(args.statistic, STATISTICS)
-        settings = parse_settings(args.method, args.set)
-        run_corpus(args, (args.input, args.target_file), lambda: Contribute(args, args.method, settings, args.model))
+        check_choice("--statistic", args.statistic, STATISTICS)
+        method = args.method, parse_method_settings(args.method, args.set)
+        run_corpus(args, (args.input, args.target_file), lambda: Contribute(args, method, args.model))
         return
     if args.prefix or args.compare or args.checkpoints or args.figure:
         if args.checkpoints and args.compare:
-            raise InputError("--checkpoints: give either a run or --compare")
+            raise InputError("--checkpoints", None, "give either a run or --compare")
         run_study(args)
         return
     for name in ("final", "pairs"):
         if getattr(args, name) is not None:
-            raise InputError(f"--{name}: of a study only; give --prefix, --compare, --checkpoints or --figure too")
-    from hf_nmt_interp.analysis.contributions import STATISTICS, contribution_curves
-
-    _check_statistic(args.statistic, STATISTICS)
-    settings = parse_settings(args.method, args.set)
+            remedy = "give --prefix, --compare, --checkpoints or --figure too"
+            raise InputError(f"--{name}", None, "of a study only", remedy)
+    check_choice("--statistic", args.statistic, STATISTICS)
+    settings = parse_method_settings(args.method, args.set)
     results = [result for _, _, result in explained(args, [(args.method, settings)], {"": args.model})]
-    for argument, number, side in (
-        ("--source-tokens", args.source_tokens, "source_tokens"),
-        ("--target-tokens", args.target_tokens, "target_tokens"),
-    ):
-        if number is not None:
+    for side in Contribute.merge_options:
+        if (number := getattr(args, side)) is not None:
             lengths = sorted({len(getattr(r, side)) for r in results})
             results = [r for r in results if len(getattr(r, side)) == number]
             if not results:
-                raise InputError(f"{argument}: no sentence has {number}; there are {', '.join(map(str, lengths))}")
+                remedy = f"there are {', '.join(map(str, lengths))}"
+                raise InputError(args.flags[side], None, f"no sentence has {number}", remedy)
     curves = contribution_curves(results)
     write_rows(curve_rows({n: c for n, c in curves.items() if args.statistic in (None, n)}), args, "Contributions")
 
@@ -112,7 +110,7 @@ def curve_rows(curves: "dict[str, Curve]") -> list[Row]:
         {"statistic": name, "position": position, "mean": mean, "low": low, "high": high, "sentences": count}
         for name, curve in curves.items()
         for position, (mean, low, high, count) in enumerate(
-            zip(*(_rounded(a) for a in (curve.mean, curve.low, curve.high)), curve.count.tolist(), strict=True)
+            zip(*(map(rounded, a) for a in (curve.mean, curve.low, curve.high)), curve.count.tolist(), strict=True)
         )
         if count
     ]
@@ -123,16 +121,17 @@ def run_study(args: argparse.Namespace) -> None:
     sources = read_sentences(args)
     targets = read_targets(args)
     if targets is None or len(targets) != len(sources):
-        raise InputError(
-            f"--target-file: {len(targets or [])} references for {len(sources)} sentences; a study needs one each"
-        )
-    settings = parse_settings(args.method, args.set)
+        problem = f"references for {len(sources)} sentences"
+        raise InputError("--target-file", len(targets or []), problem, "a study needs one each")
+    from hf_nmt_interp.attribution.registry import parse_method_settings
+
+    settings = parse_method_settings(args.method, args.set)
     names = model_names(args)
     if args.checkpoints and args.final is None:
         args.final = list(names)[-1]
     from hf_nmt_interp.studies.contribution_study import STUDIED, contribution_study
 
-    _check_statistic(args.statistic, STUDIED)
+    check_choice("--statistic", args.statistic, STUDIED)
     study = contribution_study(
         *study_models(names, args.device, args.source_lang, args.target_lang),
         sources,
@@ -144,7 +143,7 @@ def run_study(args: argparse.Namespace) -> None:
         method=args.method,
         batch_size=args.batch_size,
         generate=generate_options(args),
-        track=track_models,
+        track=track_items,
         **settings,
     )
     if args.figure:
@@ -168,13 +167,13 @@ def model_names(args: argparse.Namespace) -> dict[str, str]:
 
         found = {path.name: str(path) for path in list_checkpoints(args.checkpoints)}
         if not found:
-            raise InputError(f"--checkpoints: {args.checkpoints} has no complete checkpoint-* folder")
+            raise InputError("--checkpoints", None, f"{args.checkpoints} has no complete checkpoint-* folder")
         return found
     return labelled(args.compare or [args.model], "--compare")
 
 
 def study_models(names: dict[str, str], *options: Any) -> tuple[dict[str, Any], Any]:
-    """Functions that load the models, and the tokenizer that they must all have; `options` as of `load`."""
+    """Functions that load the models, and the tokenizer that they must all have; `options` as for `load`."""
     from hf_nmt_interp.cli.loading import load
 
     _, tokenizer = load(next(iter(names.values())), *options)
@@ -186,22 +185,64 @@ def _model(tokenizer: Any, name: str, *options: Any) -> Any:
 
     model, own = load(name, *options)
     if own.get_vocab() != tokenizer.get_vocab():
-        raise InputError(
-            f"--compare: {name} has another vocabulary than the first model; compare models of one tokenizer (a new "
-            "one gets it by train_translation.py --tokenizer)"
-        )
+        problem = f"{name} has another vocabulary than the first model"
+        remedy = "compare models of one tokenizer (a new one gets it by train_translation.py --tokenizer)"
+        raise InputError("--compare", None, problem, remedy)
     return model
 
 
-def _check_statistic(name: str | None, known: Any) -> None:
-    if name is not None and name not in known:
-        raise InputError(f"--statistic: {name!r} is not one of {', '.join(known)}")
+class Contribute(Explain):
+    """Statistics of explanations as rows."""
+
+    merged = "means over all sentences, or those of these lengths"
+    merged_formats = OUTPUT_FORMATS
+    merge_options: ClassVar[dict[str, str]] = {
+        "source_tokens": "sources of N tokens only",
+        "target_tokens": "translations of N tokens only",
+    }
+
+    @classmethod
+    def merge(cls, folder: ShardFolder, args: argparse.Namespace) -> None:
+        """Write the means."""
+        import numpy as np
+
+        from hf_nmt_interp.analysis.contributions import STATISTICS, RunningCurve
+
+        curves: dict[str, RunningCurve] = {}
+        for row in folder.rows():
+            if row.get("source_tokens") and all(
+                getattr(args, side) in (None, row[side]) for side in cls.merge_options
+            ):
+                for name in STATISTICS:
+                    if name in row:  # None becomes NaN
+                        curves.setdefault(name, RunningCurve()).add(np.array(row[name], dtype=float))
+        if not curves:
+            remedy = "it has none of these lengths, or all were refused"
+            raise InputError(args.finished, None, "no sentence is left", remedy)
+        write_rows(curve_rows({name: curve.curve() for name, curve in curves.items()}), args, "Contributions")
+
+    def rows(self, lines: list[Texts]) -> list[Row]:
+        """Numbers of tokens, and each statistic by position."""
+        from hf_nmt_interp.analysis.contributions import STATISTICS
+        from hf_nmt_interp.report.records import plain
+
+        rows = []
+        for result in self.results(lines):
+            sizes = {side: len(getattr(result, side)) for side in ("source_tokens", "target_tokens")}
+            chosen = {name: f for name, f in STATISTICS.items() if self.args.statistic in (None, name)}
+            rows.append(sizes | {name: plain(statistic(result)) for name, statistic in chosen.items()})
+        return rows
+
+    @property
+    def schema(self) -> Any:
+        """Columns of the rows."""
+        import pyarrow as pa
+
+        from hf_nmt_interp.analysis.contributions import STATISTICS
+
+        columns = dict.fromkeys(("line", "source_tokens", "target_tokens"), pa.int64())
+        chosen = [name for name in STATISTICS if self.args.statistic in (None, name)]
+        return pa.schema(columns | dict.fromkeys(chosen, pa.list_(pa.float64())))
 
 
-def _rounded(values) -> list[float | None]:
-    return [None if value != value else round(float(value), 4) for value in values]  # NaN has no place in JSON
-
-
-def track_models(names: Any, label: str) -> Any:
-    """A progress bar that counts models."""
-    return (name for (name,) in show_progress([[name] for name in names], label))
+JOB = Contribute

@@ -13,6 +13,7 @@ import argparse
 from pathlib import Path
 
 from hf_nmt_interp.cli.output import open_output
+from hf_nmt_interp.cli.paths import OutputFile
 
 SENTENCES = (
     "The cat is sleeping on the sofa.",
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Everything has a default."""
     parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="your own sentences (default: five of ours)")
     parser.add_argument("--model", default="demo:en-de", metavar="NAME", help="default: %(default)s")
-    parser.add_argument("--output", default="demo.html", metavar="FILE", help="the page (default: %(default)s)")
+    parser.add_argument("--output", type=OutputFile, default="demo.html", metavar="FILE", help="default: %(default)s")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from hf_nmt_interp.cli.loading import check_lengths, load
+    from hf_nmt_interp.cli.loading import load
     from hf_nmt_interp.report.terminal import legend, show
     from hf_nmt_interp.text.tokens import check_text
 
@@ -43,7 +44,6 @@ def run(args: argparse.Namespace) -> None:
     for number, sentence in enumerate(sentences, 1):
         check_text(f"sentence {number}", sentence)
     model, tokenizer = load(args.model)
-    check_lengths(model, tokenizer, sentences)
     from hf_nmt_interp.attribution.api import attribute
     from hf_nmt_interp.report.html import render
 

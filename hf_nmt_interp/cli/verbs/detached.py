@@ -8,9 +8,7 @@ Examples:
 """
 
 import argparse
-from functools import partial
 
-from hf_nmt_interp.attribution.registry import parse_settings
 from hf_nmt_interp.cli.arguments import add_translating, generate_options, read_sentences
 from hf_nmt_interp.cli.output import show_progress, write_rows
 from hf_nmt_interp.cli.verbs.attribute import add_method
@@ -24,15 +22,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Explain true and detached pairs and write a table."""
+    from hf_nmt_interp.attribution.registry import parse_method_settings
+
     sentences = read_sentences(args)
-    settings = parse_settings(args.method, args.set)
+    settings = parse_method_settings(args.method, args.set)
 
     from hf_nmt_interp.cli.loading import load_for
     from hf_nmt_interp.studies.detached import detached_study
 
-    model, tokenizer = load_for(args, sentences)
+    model, tokenizer = load_for(args)
     options = {"batch_size": args.batch_size, "generate": generate_options(args)}
-    track = partial(show_progress, label="Explaining")
-    study = detached_study(model, tokenizer, sentences, args.method, track=track, **options, **settings)
+    study = detached_study(model, tokenizer, sentences, args.method, track=show_progress, **options, **settings)
     rows = [{k: v if isinstance(v, str) else round(v, 4) for k, v in row.items()} for row in study.table()]
     write_rows(rows, args, "Detached sources")

@@ -12,53 +12,43 @@ Examples:
 """
 
 import argparse
-from functools import partial
 
-from hf_nmt_interp.attribution.registry import parse_method
 from hf_nmt_interp.cli.arguments import add_translating, generate_options, read_sentences
-from hf_nmt_interp.cli.output import Row, show_progress, write_rows
+from hf_nmt_interp.cli.output import Row, rounded, show_progress, write_rows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Methods, sentences, model, decoding and output."""
-    parser.add_argument(
-        "--method",
-        action="append",
-        metavar="NAME[:SETTING=VALUE,...]",
-        help="may be repeated (default: all that fit the model, as they are)",
-    )
+    help = "may be repeated (default: all that fit the model, as they are)"
+    parser.add_argument("--method", action="append", metavar="NAME[:SETTING=VALUE,...]", help=help)
     add_translating(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Translate, explain by each method, erase, and write a table."""
     from hf_nmt_interp.attribution import METHODS
+    from hf_nmt_interp.attribution.registry import parse_method
 
     asked = {text: parse_method(text) for text in args.method or METHODS}
     sentences = read_sentences(args)
 
-    from hf_nmt_interp.attribution.api import make_method
+    from hf_nmt_interp.attribution.registry import make_method
     from hf_nmt_interp.cli.loading import load_for
     from hf_nmt_interp.metrics.faithfulness import compare
 
-    model, tokenizer = load_for(args, sentences)
+    model, tokenizer = load_for(args)
     methods = {
         text: make_method(model, name, **settings)
         for text, (name, settings) in asked.items()
         if args.method or METHODS[name].fits(model)
     }
-    track = partial(show_progress, label="Comparing")
-    found = compare(model, tokenizer, sentences, methods, args.batch_size, generate_options(args), track)
+    found = compare(model, tokenizer, sentences, methods, args.batch_size, generate_options(args), show_progress)
     ranked = sorted(found, key=lambda name: -found[name].area["comprehensiveness"])
     rows: list[Row] = []
     for name, above in zip(ranked, [None, *ranked], strict=False):
         row: Row = {"method": name}
         margin = found[name].margin(found[above]) if above else {}
         for measure, area in found[name].area.items():
-            row |= {measure: _rounded(area), f"{measure[0]}_margin": _rounded(margin.get(measure))}
+            row |= {measure: rounded(area), f"{measure[0]}_margin": rounded(margin.get(measure))}
         rows.append(row)
     write_rows(rows, args, "Faithfulness")
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None or value != value else round(value, 4)  # NaN has no place in JSON

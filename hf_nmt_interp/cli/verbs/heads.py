@@ -1,4 +1,4 @@
-"""Tell what each attention head does: relevance, confidence, and positional, syntactic and rare-word roles.
+"""Show what each attention head does: relevance, confidence, and positional, syntactic and rare-word roles.
 
 relev.         relevance: share of its layer's for the translation, by LRP
 conf.          confidence: mean over tokens of the largest attention weight
@@ -21,57 +21,54 @@ import argparse
 from typing import Any
 
 from hf_nmt_interp.cli.arguments import (
+    add_figure,
     add_model,
     add_output,
     add_sentences,
+    check_choice,
     chosen_format,
     positive,
     read_file,
     read_sentences,
 )
-from hf_nmt_interp.cli.output import open_output
-from hf_nmt_interp.cli.sharded_run import add_corpus, refuse, run_corpus
+from hf_nmt_interp.cli.output import open_output, track_items
+from hf_nmt_interp.cli.paths import InputFile
+from hf_nmt_interp.cli.sharded_run import Translator, add_corpus, refuse, run_corpus
+from hf_nmt_interp.cli.shards import Row, ShardFolder
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.corpus import Texts
 
-KINDS = ("encoder", "decoder", "cross")
+HEAD_FORMATS = ("table", "json", "csv")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Sentences, translations, trees, corpus, model, output and figure."""
     add_sentences(parser)
-    parser.add_argument(
-        "--target-file",
-        metavar="FILE",
-        help="their translations, one a line, or the text of .conllu trees (default: the model translates)",
-    )
-    parser.add_argument("--trees", metavar="FILE", help="CoNLL-U file with dependency trees of the source language")
+    help = "their translations, one a line, or the text of .conllu trees (default: the model translates)"
+    parser.add_argument("--target-file", type=InputFile, metavar="FILE", help=help)
+    parser.add_argument("--trees", type=InputFile, metavar="FILE", help="CoNLL-U trees of the source language")
     parser.add_argument(
         "--relevance-sentences", type=int, metavar="N", help="relevance from N sentences only, which is the slow part"
     )
-    parser.add_argument(
-        "--corpus",
-        nargs=2,
-        metavar=("SOURCE", "TARGET"),
-        help="parallel files that tell how frequent tokens are, best the training data (default: the sentences)",
-    )
+    help = "parallel files to count tokens in, best the training data (default: the sentences)"
+    parser.add_argument("--corpus", nargs=2, type=InputFile, metavar=("SOURCE", "TARGET"), help=help)
     add_model(parser)
     parser.add_argument("--batch-size", type=positive, default=16, metavar="N", help="default: %(default)s")
-    add_output(parser, ("table", "json", "csv"))
-    parser.add_argument(
-        "--figure", metavar="FILE", help="draw the heads to .svg, .pdf or .png, numbers in .csv beside"
-    )
-    parser.add_argument("--kind", choices=KINDS, default="encoder", help="attention that is drawn (default: encoder)")
+    add_output(parser, HEAD_FORMATS)
+    add_figure(parser, "the heads")
+    parser.add_argument("--kind", default="encoder", help="attention to draw: encoder (default), decoder or cross")
     add_corpus(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Look at the heads and write."""
-    if args.shards:
-        from hf_nmt_interp.cli.jobs import Heads
+    from hf_nmt_interp.analysis.heads import KINDS, head_report
 
+    check_choice("--kind", args.kind, KINDS)
+    if args.shards:
         refuse(args, "trees", "output", "format", "figure")
         if args.relevance_sentences:
-            raise InputError("--relevance-sentences: with --shards 0, for none, or left out, for all")
+            raise InputError("--relevance-sentences", None, "with --shards 0, for none, or left out, for all")
         run_corpus(args, (args.input, args.target_file), lambda: Heads(args))
         return
     from hf_nmt_interp.text.conllu import read_conllu
@@ -79,16 +76,14 @@ def run(args: argparse.Namespace) -> None:
 
     trees = list(read_conllu(args.trees))[: args.limit] if args.trees else None
     if trees == []:
-        raise InputError(f"--trees: {args.trees} has no sentences")
+        raise InputError("--trees", None, f"{args.trees} has no sentences")
     given = args.sentences or args.input or not trees
     sources = read_sentences(args) if given else None
     targets = _read_targets(args.target_file)[: args.limit] if args.target_file else None
 
     from hf_nmt_interp.cli.loading import load_for
 
-    model, tokenizer = load_for(args, sources or [], targets=targets)
-    from hf_nmt_interp.analysis.heads import head_report
-
+    model, tokenizer = load_for(args)
     report = head_report(
         model,
         tokenizer,
@@ -98,7 +93,7 @@ def run(args: argparse.Namespace) -> None:
         corpus=read_pairs(*args.corpus) if args.corpus else None,
         relevance_sentences=args.relevance_sentences,
         batch_size=args.batch_size,
-        track=_track,
+        track=track_items,
     )
     write_report(report, args)
     if args.figure:
@@ -127,10 +122,43 @@ def _read_targets(path: str) -> list[str]:
     return [tree.text for tree in read_conllu(path)] if path.endswith(".conllu") else read_file(path)
 
 
-def _track(items: Any, label: str) -> Any:
-    """A progress bar on stderr, if that is a terminal."""
-    from rich.console import Console
-    from rich.progress import track
+class Heads(Translator):
+    """Facts about the heads as rows."""
 
-    console = Console(stderr=True)
-    return track(items, label, console=console, transient=True, disable=not console.is_terminal)
+    merged = "the report of all sentences"
+    merged_formats = HEAD_FORMATS
+
+    @classmethod
+    def merge(cls, folder: ShardFolder, args: argparse.Namespace) -> None:
+        """Write the report."""
+        from hf_nmt_interp.analysis.heads import report_of
+
+        rows = (row for row in folder.rows() if row.get("heads"))
+        write_report(report_of(rows, {"model": folder.about["model"]}), args)
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        from hf_nmt_interp.analysis.heads import token_counts
+        from hf_nmt_interp.text.corpus import read_pairs
+
+        super().__init__(args, args.model)
+        self.counts = token_counts(self.tokenizer, read_pairs(*args.corpus)) if args.corpus else None
+
+    def rows(self, lines: list[Texts]) -> list[Row]:
+        """Target tokens, and facts about each head."""
+        from hf_nmt_interp.analysis.heads import head_facts
+
+        wanted = self.args.relevance_sentences != 0
+        return head_facts(self.model, self.tokenizer, *self.checked(lines), self.counts, relevance=wanted)
+
+    @property
+    def schema(self) -> Any:
+        """Columns of the rows."""
+        import pyarrow as pa
+
+        head = {"kind": pa.string(), "layer": pa.int64(), "head": pa.int64(), "relevance": pa.float64()}
+        head |= {"largest_weights": pa.float64(), "tokens": pa.int64(), "offsets": pa.list_(pa.int64())}
+        head |= {"rarest": pa.bool_(), "two_rarest": pa.bool_()}
+        return pa.schema({"line": pa.int64(), "steps": pa.int64(), "heads": pa.list_(pa.struct(list(head.items())))})
+
+
+JOB = Heads

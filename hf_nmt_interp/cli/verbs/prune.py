@@ -13,25 +13,24 @@ Examples:
 import argparse
 from typing import Any
 
-from hf_nmt_interp.cli.output import Row, check_new_folder
+from hf_nmt_interp.cli.output import Row
+from hf_nmt_interp.cli.paths import InputFile, OutputFolder, check_new_folder
 from hf_nmt_interp.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Model, heads to keep, and pruned model."""
     parser.add_argument("--model", required=True, metavar="NAME", help="local folder, Hub id or demo:en-de")
-    parser.add_argument("--heads", metavar="FILE", help="heads.json of the verb heads, for a model without gates")
+    parser.add_argument("--heads", type=InputFile, metavar="FILE", help="heads.json, for a model without gates")
     parser.add_argument("--keep", type=int, metavar="N", help="encoder heads of each layer to keep, the most relevant")
-    parser.add_argument(
-        "--output", dest="folder", required=True, metavar="FOLDER", help="new folder for the pruned model"
-    )
+    parser.add_argument("--output", type=OutputFolder, required=True, metavar="FOLDER", help="new folder to save to")
 
 
 def run(args: argparse.Namespace) -> None:
     """Prune, save, and say what is left."""
     if (args.heads is None) != (args.keep is None):
-        raise InputError("--heads and --keep: the report and the number of heads go together; give both")
-    check_new_folder("--output", args.folder)
+        raise InputError("--heads and --keep", None, "the report and the number of heads go together", "give both")
+    check_new_folder("--output", args.output)
 
     from rich.console import Console
 
@@ -43,13 +42,12 @@ def run(args: argparse.Namespace) -> None:
     if args.heads:
         model = _keep_most_relevant(args)
     elif not getattr(model.config, "gated_attentions", None):
-        raise InputError(
-            f"--model: {args.model!r} ({type(model).__name__}) has no gates; train_l0.py trains them, or give --heads"
-        )
+        problem = f"({type(model).__name__}) has no gates"
+        raise InputError("--model", args.model, problem, "train_l0.py trains them, or give --heads")
     pruned = model.prune()
     with quiet():
-        pruned.save_pretrained(args.folder)
-    tokenizer.save_pretrained(args.folder)
+        pruned.save_pretrained(args.output)
+    tokenizer.save_pretrained(args.output)
     before = {kind: [attention.kept_heads for attention in layers] for kind, layers in model.attentions().items()}
     rows = [_row("before", parameters, before), _row("pruned", pruned.num_parameters(), pruned.kept_heads())]
     Console().print(table(rows))
@@ -68,7 +66,7 @@ def _keep_most_relevant(args: argparse.Namespace) -> Any:
     try:
         gated.set_kept_heads({"encoder": kept})
     except ValueError as error:
-        raise InputError(f"--heads: {args.heads} is not of {args.model!r}: {error}") from error
+        raise InputError("--heads", None, f"{args.heads} is not of {args.model!r}: {error}") from error
     return gated
 
 

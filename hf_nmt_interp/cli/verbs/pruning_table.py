@@ -1,6 +1,6 @@
 """Compare pruning runs: how many heads each has left, its BLEU, and the roles of the heads that survive.
 
-Runs are output folders of trainer_scripts/train_l0.py. Roles are told by reports of the verb heads: of the translator
+Runs are output folders of trainer_scripts/train_l0.py. Roles come from reports of the verb heads: of the translator
 before pruning (--before), and of what each run left of it, if it is RUN/heads.json. The table on a terminal counts
 heads (e/d/d-e: of encoder, decoder and cross-attention) and leaves roles to --figure and the other formats.
 
@@ -13,8 +13,9 @@ Examples:
 import argparse
 from pathlib import Path
 
-from hf_nmt_interp.cli.arguments import add_output, chosen_format
+from hf_nmt_interp.cli.arguments import add_figure, add_output, chosen_format
 from hf_nmt_interp.cli.output import write_rows
+from hf_nmt_interp.cli.paths import InputFile
 from hf_nmt_interp.errors import InputError
 
 SHORT = {"heads e/d/d-e": "e/d/d-e", "encoder layers": "layers"}
@@ -23,10 +24,10 @@ SHORT = {"heads e/d/d-e": "e/d/d-e", "encoder layers": "layers"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Runs, report of the translator before, output and figure."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help="output folder of train_l0.py")
-    parser.add_argument("--before", metavar="FILE", help="heads.json of the translator before pruning")
+    parser.add_argument("--before", type=InputFile, metavar="FILE", help="heads.json of the translator before pruning")
     add_output(parser)
-    parser.add_argument("--figure", metavar="FILE", help="draw BLEU and roles to .svg, .pdf or .png, .csv beside")
-    parser.add_argument("--gates", metavar="FILE", help="of a single RUN: draw how its gates closed, likewise")
+    add_figure(parser, "BLEU and roles")
+    add_figure(parser, "how the gates of a single RUN closed", "--gates")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace) -> None:
     from hf_nmt_interp.report.pruning import plot_pruning, read_runs
 
     if args.gates and len(args.runs) > 1:
-        raise InputError(f"--gates: draws the history of one run; {len(args.runs)} were given")
+        raise InputError("--gates", None, "draws the history of one run", f"{len(args.runs)} were given")
     models = read_runs(args.runs, args.before)
     rows = [model.row() for model in models]
     if chosen_format(args) == "table":  # without roles, in 80 columns

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_translating(parser, batch_size=32, formats=("text", *OUTPUT_FORMATS))
     group = parser.add_argument_group("mark-up")
     group.add_argument("--markup", action="store_true", help="carry inline tags and placeholders over")
-    group.add_argument("--align", metavar="METHOD", help="that aligns (default: as of the verb align)")
+    group.add_argument("--align", metavar="METHOD", help="method used to align words (default: the same as `align`)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -48,35 +48,34 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _rows(args: argparse.Namespace, sentences: list[str]) -> Iterator[Row]:
-    from hf_nmt_interp.cli.loading import check_lengths, load
+    from hf_nmt_interp.cli.loading import load_for
+    from hf_nmt_interp.decoding.pairs import Pairs, encode_sources
 
-    model, tokenizer = load(args.model, args.device, args.source_lang, args.target_lang)
+    model, tokenizer = load_for(args)
     if args.markup:
         yield from _marked_up(args, sentences, model, tokenizer)
         return
-    check_lengths(model, tokenizer, sentences)
-    from hf_nmt_interp.attribution.api import translate_ids
-
+    encoded = list(zip(sentences, encode_sources(model, tokenizer, sentences), strict=True))
     streams = args.output is None and chosen_format(args) in ("text", "json", "tsv")
-    for chunk in in_chunks(sentences, 4 * args.batch_size, "Translating", streams):
-        full = [sentence for sentence in chunk if sentence.strip()]
-        ids = [tokenizer(sentence)["input_ids"] for sentence in full]
-        translations = iter(translate_ids(model, ids, args.batch_size, **generate_options(args)))
-        for sentence in chunk:
-            target = next(translations).target_ids if sentence.strip() else []
+    for chunk in in_chunks(encoded, 4 * args.batch_size, "Translating", streams):
+        full = [source for sentence, source in chunk if sentence.strip()]
+        pairs = iter(Pairs.translate(model, tokenizer, full, args.batch_size, generate_options(args)))
+        for sentence, _ in chunk:
+            target = next(pairs).ids.target_ids if sentence.strip() else []
             yield {"source": sentence, "translation": tokenizer.decode(target, skip_special_tokens=True)}
 
 
 def _marked_up(args: argparse.Namespace, sentences: list[str], model: Any, tokenizer: Any) -> Iterator[Row]:
     from hf_nmt_interp.analysis.markup import strip_markup, transfer_markup
-    from hf_nmt_interp.cli.loading import check_lengths
+    from hf_nmt_interp.decoding.pairs import encode_sources
 
-    for number, sentence in enumerate(sentences, 1):  # what is wrong is said before the work
+    plain = []
+    for row, sentence in enumerate(sentences):  # errors come before the work
         try:
-            strip_markup(sentence)
+            plain.append(strip_markup(sentence))
         except InputError as error:
-            raise InputError(f"sentence {number}: {error}") from error
-    check_lengths(model, tokenizer, [strip_markup(sentence) for sentence in sentences])
+            raise error.at(argument="sources", row=row) from error
+    encode_sources(model, tokenizer, plain)
     options = {"method": args.align, "batch_size": args.batch_size, "generate": generate_options(args)}
     streams = args.output is None and chosen_format(args) in ("text", "json", "tsv")
     for chunk in in_chunks(sentences, 4 * args.batch_size, "Translating", streams):
