@@ -166,7 +166,7 @@ def test_pictures_and_links_exist():
 
 
 INDEX = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-ABOUT_ALL = {"robustness.md", "limits.md"}  # not of one capability
+ABOUT_ALL = {"robustness.md", "methods.md", "limits.md"}  # not of one capability
 NO_PICTURE = {"corpora.md", "sharing.md"}  # files and commands: nothing to draw
 
 
@@ -191,6 +191,13 @@ def test_a_page_has_question_command_output_picture_limits_and_code(name: str):
 def test_limits_of_every_method_are_told():
     limits = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `(\w+)`", limits, re.MULTILINE)) == set(METHODS)
+
+
+def test_definitions_that_docstrings_point_to_exist():
+    sections = set(re.findall(r"^## (.+)$", (ROOT / "docs" / "methods.md").read_text(encoding="utf-8"), re.MULTILINE))
+    pointer = re.compile(r"docs/methods\.md(?: of hf_nmt_interp)?, ([^.)\n]+)")
+    code = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "hf_nmt_interp").rglob("*.py"))
+    assert set(pointer.findall(code)) == sections
 
 
 def test_the_checklist_for_a_method_is_the_same_in_both_places():

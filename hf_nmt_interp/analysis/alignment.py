@@ -1,4 +1,7 @@
-"""Word alignment from attribution (ding2019, sections 4 and 5): soft scores of words, links, dispersion."""
+"""Word alignment from attribution (ding2019, sections 4 and 5): soft scores of words, links, dispersion.
+
+Definitions: docs/methods.md, Word alignment.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

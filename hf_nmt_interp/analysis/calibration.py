@@ -1,4 +1,7 @@
-"""What calibration does to cross-attention, and whether masks tell what matters (lu2021, sections 2.2, 4.3 and 5)."""
+"""What calibration does to cross-attention, and whether masks tell what matters (lu2021, sections 2.2, 4.3 and 5).
+
+Definitions: docs/methods.md, Calibrated cross-attention.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

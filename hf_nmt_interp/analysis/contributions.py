@@ -1,4 +1,7 @@
-"""Source and prefix contributions over a data set (voita2021, sections 4 to 7)."""
+"""Source and prefix contributions over a data set (voita2021, sections 4 to 7).
+
+Definitions: docs/methods.md, Contribution statistics.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

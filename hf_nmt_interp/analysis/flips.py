@@ -1,4 +1,7 @@
-"""Influence of source words by gradients, as HotFlip estimates it (Ebrahimi et al. 2018; snell2021, section 5.1)."""
+"""Influence of source words by gradients, as HotFlip estimates it (Ebrahimi et al. 2018; snell2021, section 5.1).
+
+Definitions: docs/methods.md, How attention learns.
+"""
 
 from typing import Any
 

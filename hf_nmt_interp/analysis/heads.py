@@ -1,4 +1,7 @@
-"""What each attention head does: its relevance, its confidence and its roles (voita2019, sections 4 and 5)."""
+"""What each attention head does: its relevance, its confidence and its roles (voita2019, sections 4 and 5).
+
+Definitions: docs/methods.md, Head roles.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence

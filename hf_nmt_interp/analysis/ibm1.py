@@ -1,4 +1,7 @@
-"""IBM Model 1: word translations from co-occurrence (Brown et al. 1993; snell2021, section 4.2)."""
+"""IBM Model 1: word translations from co-occurrence (Brown et al. 1993; snell2021, section 4.2).
+
+Definitions: docs/methods.md, How attention learns.
+"""
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import islice

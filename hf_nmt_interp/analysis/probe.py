@@ -1,4 +1,7 @@
-"""Lexical probe: what a network would predict if it attended to one source position only (snell2021, section 2.2)."""
+"""Lexical probe: what a network would predict if it attended to one source position only (snell2021, section 2.2).
+
+Definitions: docs/methods.md, How attention learns.
+"""
 
 from dataclasses import dataclass
 from typing import Any

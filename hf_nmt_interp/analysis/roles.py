@@ -3,6 +3,8 @@
 A score is a class and a line in `HEAD_SCORES`. The class sees the attention of a layer's heads sentence by sentence,
 names the roles of a head with such scores, and describes itself: its columns in a report, the facts that corpus runs
 keep of each sentence, what tables and figures show.
+
+Definitions: docs/methods.md, Head roles.
 """
 
 from abc import ABC, abstractmethod

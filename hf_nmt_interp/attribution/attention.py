@@ -1,4 +1,7 @@
-"""Attention weights as attribution: the baselines (ding2019, section 5; Chen et al. 2020 for the shifted one)."""
+"""Attention weights as attribution: the baselines (ding2019, section 5; Chen et al. 2020 for the shifted one).
+
+Definitions: docs/methods.md, Attention baselines.
+"""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,7 @@
-"""What every attribution method has in common: checked input, an untouched model, scores of known shape."""
+"""What every attribution method has in common: checked input, an untouched model, scores of known shape.
+
+Definitions: docs/methods.md, Attribution result.
+"""
 
 import inspect
 from abc import ABC, abstractmethod

@@ -1,4 +1,7 @@
-"""Layer-wise relevance propagation through a whole encoder-decoder (voita2021, section 2)."""
+"""Layer-wise relevance propagation through a whole encoder-decoder (voita2021, section 2).
+
+Definitions: docs/methods.md, LRP.
+"""
 
 from collections.abc import Iterable, Iterator
 from inspect import Parameter

@@ -1,4 +1,7 @@
-"""Masks of calibrated cross-attention as attribution (lu2021, section 3.3)."""
+"""Masks of calibrated cross-attention as attribution (lu2021, section 3.3).
+
+Definitions: docs/methods.md, Attention baselines.
+"""
 
 import torch
 from transformers import PreTrainedModel

@@ -46,7 +46,7 @@ def parse_settings(what: str, given: Sequence[str], known: Parameters, argument:
     for text in given:
         name, equals, value = text.partition("=")
         if not equals:
-            raise InputError(argument, text, "is not name=value", f"write {next(iter(known), 'name')}=...")
+            raise InputError(argument, text, f"is not name=value, e.g. {next(iter(known), 'name')}=...")
         if name not in known:
             raise InputError(argument, None, f"{what} has no setting {name!r}", f"it has {', '.join(known)}")
         settings[name] = _value(argument, name, value, known[name].annotation)

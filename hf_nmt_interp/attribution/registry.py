@@ -56,4 +56,5 @@ def parse_method_settings(method: str, given: list[str], argument: str = "--set"
     >>> parse_method_settings("attention", ["layer=2", "head=null"])
     {'layer': 2, 'head': None}
     """
+    check_choice("--method", method, METHODS)
     return parse_settings(f"method {method!r}", given, method_settings(method), argument)

@@ -1,4 +1,7 @@
-"""The explanation of one sentence pair."""
+"""The explanation of one sentence pair.
+
+Definitions: docs/methods.md, Attribution result.
+"""
 
 import json
 import os

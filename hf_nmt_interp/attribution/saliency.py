@@ -1,4 +1,7 @@
-"""Word saliency with SmoothGrad (ding2019, section 4)."""
+"""Word saliency with SmoothGrad (ding2019, section 4).
+
+Definitions: docs/methods.md, Saliency and SmoothGrad.
+"""
 
 from functools import partialmethod
 

@@ -1,4 +1,7 @@
-"""SmoothGrad's noise (ding2019, section 4.3), the memory its copies may take, and attention smoothed by it."""
+"""SmoothGrad's noise (ding2019, section 4.3), the memory its copies may take, and attention smoothed by it.
+
+Definitions: docs/methods.md, Saliency and SmoothGrad.
+"""
 
 import hashlib
 from collections.abc import Callable, Sequence

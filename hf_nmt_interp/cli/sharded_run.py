@@ -21,6 +21,7 @@ from hf_nmt_interp.cli.shards import SHARD_FORMATS, Row, ShardFolder
 from hf_nmt_interp.cli.streaming import Line, MissingLine, read_together
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.corpus import LineError, Texts
+from hf_nmt_interp.text.tables import arrow_schema
 from hf_nmt_interp.version import __version__
 
 _BATCHES = 16  # of a window
@@ -37,13 +38,18 @@ class Job(ABC):
         merged: what merge writes.
         merged_formats: how it can write that; the first is the default.
         merge_options: arguments of merge that choose among the rows, numbers from 1, and their help.
-        schema: of the rows, as pyarrow has them.
+        columns: names and types of what is in a row beside its line number, as for `arrow_schema`.
     """
 
     merged = "one file with all rows in the order of the input"
     merged_formats: tuple[str, ...] = ("json", "parquet")
     merge_options: ClassVar[dict[str, str]] = {}
-    schema: Any
+    columns: Any
+
+    @property
+    def schema(self) -> Any:
+        """Of the rows, as pyarrow has them."""
+        return arrow_schema({"line": int, **self.columns})
 
     @abstractmethod
     def rows(self, lines: list[Texts]) -> list[Row]:

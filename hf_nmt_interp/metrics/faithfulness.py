@@ -1,4 +1,7 @@
-"""Faithfulness by erasure: do the source words a method ranks first matter to the model? (DeYoung et al. 2020)"""
+"""Faithfulness by erasure: do the source words a method ranks first matter to the model? (DeYoung et al. 2020)
+
+Definitions: docs/methods.md, Faithfulness and detached sources.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

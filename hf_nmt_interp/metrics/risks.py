@@ -1,4 +1,7 @@
-"""Risks Delta(y, reference) of minimum risk training: the lower, the better the candidate."""
+"""Risks Delta(y, reference) of minimum risk training: the lower, the better the candidate.
+
+Definitions: docs/methods.md, Minimum risk training and word dropout.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any

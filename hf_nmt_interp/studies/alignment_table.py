@@ -3,6 +3,8 @@
 `force`: two translators of opposite directions are led through the gold sentence pairs. `free`: each translates its
 side of them, and the reference is made of eflomal's two directions: the intersection is sure, the rest of the union
 possible. What is computed is kept in a folder line by line, so that a run that was cut off goes on.
+
+Definitions: docs/methods.md, Word alignment.
 """
 
 import hashlib

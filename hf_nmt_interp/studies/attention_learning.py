@@ -1,4 +1,7 @@
-"""How attention learns (snell2021, section 3): trainings, curves of agreement over them, the row of table 2."""
+"""How attention learns (snell2021, section 3): trainings, curves of agreement over them, the row of table 2.
+
+Definitions: docs/methods.md, How attention learns.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""Contributions of several models on sentences of one length, with several kinds of prefixes (voita2021)."""
+"""Contributions of several models on sentences of one length, with several kinds of prefixes (voita2021).
+
+Definitions: docs/methods.md, Contribution statistics.
+"""
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence

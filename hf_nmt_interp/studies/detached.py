@@ -1,4 +1,7 @@
-"""Detached sources: does the source share tell a translation of the source from one of another sentence?"""
+"""Detached sources: does the source share tell a translation of the source from one of another sentence?
+
+Definitions: docs/methods.md, Faithfulness and detached sources.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,7 @@
-"""Studies of how attention learns on toy tasks (snell2021, sections 3.3, 5.2, 6.1, 6.2, appendices A.3, A.6)."""
+"""Studies of how attention learns on toy tasks (snell2021, sections 3.3, 5.2, 6.1, 6.2, appendices A.3, A.6).
+
+Definitions: docs/methods.md, How attention learns.
+"""
 
 import json
 import sys

@@ -1,4 +1,7 @@
-"""Joint training of a translator and of the masks that calibrate its cross-attention (lu2021, section 3.3)."""
+"""Joint training of a translator and of the masks that calibrate its cross-attention (lu2021, section 3.3).
+
+Definitions: docs/methods.md, Calibrated cross-attention.
+"""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,7 @@
-"""Expected risk over a set of candidates as pure functions (voita2021, appendix B)."""
+"""Expected risk over a set of candidates as pure functions (voita2021, appendix B).
+
+Definitions: docs/methods.md, Minimum risk training and word dropout.
+"""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,4 +1,7 @@
-"""Pruning of attention heads by Hard Concrete gates: cross entropy + lambda L_C (voita2019, section 6)."""
+"""Pruning of attention heads by Hard Concrete gates: cross entropy + lambda L_C (voita2019, section 6).
+
+Definitions: docs/methods.md, Gated heads.
+"""
 
 import math
 from collections.abc import Iterator

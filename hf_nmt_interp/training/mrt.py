@@ -1,4 +1,7 @@
-"""Minimum risk training of translators (Shen et al. 2016; voita2021, section 5 and appendix B)."""
+"""Minimum risk training of translators (Shen et al. 2016; voita2021, section 5 and appendix B).
+
+Definitions: docs/methods.md, Minimum risk training and word dropout.
+"""
 
 import logging
 import time

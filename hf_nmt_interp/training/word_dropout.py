@@ -1,4 +1,7 @@
-"""Word dropout: some tokens that a translator reads in training are replaced (voita2021, section 5)."""
+"""Word dropout: some tokens that a translator reads in training are replaced (voita2021, section 5).
+
+Definitions: docs/methods.md, Minimum risk training and word dropout.
+"""
 
 from collections.abc import Callable
 from random import Random

@@ -124,4 +124,4 @@ def test_too_long_a_sentence(run, model_folder) -> None:
     code, _, err = run("translate", "--model", model_folder, "A dog.", "a dog " * 60)
     assert code == 2
     assert "error: sentence 2: " in err
-    assert "tokens are more than the model's 64 positions; split it" in err
+    assert "tokens, but the model has 64 positions; split the sentence" in err

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hf_nmt_interp as hni
-from hf_nmt_interp.attribution.registry import parse_settings
+from hf_nmt_interp.attribution.registry import parse_method_settings
 from hf_nmt_interp.cli.loading import load
 from hf_nmt_interp.errors import InputError
 
@@ -228,10 +228,10 @@ def test_attribute_errors(attribute, arguments, message) -> None:
 
 def test_settings_are_read_by_their_type() -> None:
     given = ["rule=epsilon", "alpha=2", "beta=-1.5", "max_memory=1024"]
-    assert parse_settings("lrp", given) == {"rule": "epsilon", "alpha": 2.0, "beta": -1.5, "max_memory": 1024}
-    assert parse_settings("attention", ["head=null", "shifted=true"]) == {"head": None, "shifted": True}
+    assert parse_method_settings("lrp", given) == {"rule": "epsilon", "alpha": 2.0, "beta": -1.5, "max_memory": 1024}
+    assert parse_method_settings("attention", ["head=null", "shifted=true"]) == {"head": None, "shifted": True}
     with pytest.raises(InputError, match="not of type bool"):
-        parse_settings("attention", ["shifted=1"])
+        parse_method_settings("attention", ["shifted=1"])
 
 
 # env and demo

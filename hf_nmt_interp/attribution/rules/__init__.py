@@ -1,4 +1,7 @@
-"""LRP rules: how a unit's relevance is divided among the messages it received. One file and one line here each."""
+"""LRP rules: how a unit's relevance is divided among the messages it received. One file and one line here each.
+
+Definitions: docs/methods.md, LRP.
+"""
 
 from dataclasses import MISSING, fields
 from inspect import Parameter

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
 from hf_nmt_interp.cli.arguments import add_decoding, add_model, generate_options
 from hf_nmt_interp.cli.output import write_json
@@ -148,6 +148,9 @@ class _Aligner(Job):
     """Aligns lines by one translator, or by two and symmetrises."""
 
     merged_formats = ("pharaoh", *Job.merged_formats)
+    columns: ClassVar[dict[str, Any]] = {
+        "source": list[str], "target": list[str], "target_text": str, "links": list[list[int]]
+    }  # fmt: skip
 
     def __init__(self, args: argparse.Namespace) -> None:
         import numpy as np
@@ -220,16 +223,6 @@ class _Aligner(Job):
             write_json(rows, file)
         else:
             file.writelines(_format(row) + "\n" for row in rows)
-
-    @property
-    def schema(self) -> Any:
-        """Columns of the rows."""
-        import pyarrow as pa
-
-        words, links = pa.list_(pa.string()), pa.list_(pa.list_(pa.int64()))
-        return pa.schema(
-            {"line": pa.int64(), "source": words, "target": words, "target_text": pa.string(), "links": links}
-        )
 
 
 JOB = _Aligner

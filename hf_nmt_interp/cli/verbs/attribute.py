@@ -252,17 +252,15 @@ class Explain(Translator):
         return rows
 
     @property
-    def schema(self) -> Any:
-        """Columns of the rows."""
-        import pyarrow as pa
-
-        texts, numbers, matrix = pa.list_(pa.string()), pa.list_(pa.float64()), pa.list_(pa.list_(pa.float64()))
-        columns = {"line": pa.int64(), "method": pa.string(), "level": pa.string()}
+    def columns(self) -> dict[str, Any]:
+        """Types of the columns."""
+        found: dict[str, Any] = {"method": str, "level": str}
         for side in ("source", "target"):
-            columns |= {f"{side}_tokens": texts, f"{side}_words": texts}
-            columns |= {f"{side}_word_ids": pa.list_(pa.int64()), f"{side}_special": pa.list_(pa.bool_())}
-        columns |= {"source": matrix, "prefix": matrix, "start": numbers, "source_contribution": numbers}
-        return pa.schema(columns | {"log_probs": numbers, "conservation_gap": pa.float64()})
+            found |= {f"{side}_tokens": list[str], f"{side}_words": list[str]}
+            found |= {f"{side}_word_ids": list[int], f"{side}_special": list[bool]}
+        matrix, numbers = list[list[float]], list[float]
+        found |= {"source": matrix, "prefix": matrix, "start": numbers, "source_contribution": numbers}
+        return found | {"log_probs": numbers, "conservation_gap": float}
 
 
 JOB = Explain

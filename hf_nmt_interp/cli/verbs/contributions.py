@@ -234,15 +234,12 @@ class Contribute(Explain):
         return rows
 
     @property
-    def schema(self) -> Any:
-        """Columns of the rows."""
-        import pyarrow as pa
-
+    def columns(self) -> dict[str, Any]:
+        """Types of the columns."""
         from hf_nmt_interp.analysis.contributions import STATISTICS
 
-        columns = dict.fromkeys(("line", "source_tokens", "target_tokens"), pa.int64())
         chosen = [name for name in STATISTICS if self.args.statistic in (None, name)]
-        return pa.schema(columns | dict.fromkeys(chosen, pa.list_(pa.float64())))
+        return {"source_tokens": int, "target_tokens": int} | dict.fromkeys(chosen, list[float])
 
 
 JOB = Contribute

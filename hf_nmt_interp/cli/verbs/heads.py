@@ -31,7 +31,7 @@ from hf_nmt_interp.cli.arguments import (
     read_file,
     read_sentences,
 )
-from hf_nmt_interp.cli.output import open_output, track_items
+from hf_nmt_interp.cli.output import open_output, show_progress
 from hf_nmt_interp.cli.paths import InputFile
 from hf_nmt_interp.cli.sharded_run import Translator, add_corpus, refuse, run_corpus
 from hf_nmt_interp.cli.shards import Row, ShardFolder
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> None:
         corpus=read_pairs(*args.corpus) if args.corpus else None,
         relevance_sentences=args.relevance_sentences,
         batch_size=args.batch_size,
-        track=track_items,
+        track=show_progress,
     )
     write_report(report, args)
     if args.figure:
@@ -151,14 +151,11 @@ class Heads(Translator):
         return head_facts(self.model, self.tokenizer, *self.checked(lines), self.counts, relevance=wanted)
 
     @property
-    def schema(self) -> Any:
-        """Columns of the rows."""
-        import pyarrow as pa
+    def columns(self) -> dict[str, Any]:
+        """Types of the columns."""
+        from hf_nmt_interp.analysis.heads import fact_types
 
-        head = {"kind": pa.string(), "layer": pa.int64(), "head": pa.int64(), "relevance": pa.float64()}
-        head |= {"largest_weights": pa.float64(), "tokens": pa.int64(), "offsets": pa.list_(pa.int64())}
-        head |= {"rarest": pa.bool_(), "two_rarest": pa.bool_()}
-        return pa.schema({"line": pa.int64(), "steps": pa.int64(), "heads": pa.list_(pa.struct(list(head.items())))})
+        return fact_types()
 
 
 JOB = Heads

@@ -1,4 +1,7 @@
-"""Alignment error rate (Och and Ney 2003; ding2019, section 5)."""
+"""Alignment error rate (Och and Ney 2003; ding2019, section 5).
+
+Definitions: docs/methods.md, Word alignment.
+"""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,6 +1,8 @@
 """Masks, perturbed and calibrated attention weights, and their fusions (Lu et al. 2021, section 3).
 
 To add a fusion: a subclass of `Fusion` and its entry in `FUSIONS`.
+
+Definitions: docs/methods.md of hf_nmt_interp, Calibrated cross-attention.
 """
 
 from abc import ABC, abstractmethod

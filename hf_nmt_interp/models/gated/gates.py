@@ -1,4 +1,7 @@
-"""Hard Concrete gates (Louizos et al. 2018) that switch attention heads off (Voita et al. 2019, section 6)."""
+"""Hard Concrete gates (Louizos et al. 2018) that switch attention heads off (Voita et al. 2019, section 6).
+
+Definitions: docs/methods.md of hf_nmt_interp, Gated heads.
+"""
 
 import math
 
