@@ -28,7 +28,32 @@ def train_marian_tokenizer(
         target_lang: the same for the target.
         max_length: most tokens of a sentence, kept too.
     """
-    from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+    from sentencepiece import SentencePieceProcessor
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    model = folder / "source.spm"
+    _train_pieces(sentences, model, vocab_size)
+    copyfile(model, folder / "target.spm")
+    spm = SentencePieceProcessor(model_file=str(model))
+    pieces = ["</s>", "<unk>", *(spm.id_to_piece(i) for i in range(1, spm.get_piece_size())), "<pad>"]
+    vocab = {piece: i for i, piece in enumerate(pieces)}
+    (folder / "vocab.json").write_text(json.dumps(vocab, ensure_ascii=False, indent=0), encoding="utf-8")
+    tokenizer = MarianTokenizer(
+        str(model),
+        str(folder / "target.spm"),
+        str(folder / "vocab.json"),
+        source_lang=source_lang,
+        target_lang=target_lang,
+        model_max_length=max_length,
+    )
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+def _train_pieces(sentences: Iterable[str], model: Path, vocab_size: int) -> None:
+    """Write a SentencePiece model; no file is left if it cannot be trained."""
+    from sentencepiece import SentencePieceTrainer
 
     refused: list[InputError] = []
 
@@ -39,9 +64,6 @@ def train_marian_tokenizer(
             refused.append(error)
             raise
 
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    model = folder / "source.spm"
     with model.open("wb") as writer:
         try:
             SentencePieceTrainer.train(
@@ -61,18 +83,3 @@ def train_marian_tokenizer(
             reason = str(error).rsplit("] ", 1)[-1].strip() or "no text, or lines that are too long for it"
             remedy = f"SentencePiece, which gets 2 less: {reason}"
             raise InputError("vocab_size", vocab_size, "does not fit the training text", remedy) from error
-    copyfile(model, folder / "target.spm")
-    spm = SentencePieceProcessor(model_file=str(model))
-    pieces = ["</s>", "<unk>", *(spm.id_to_piece(i) for i in range(1, spm.get_piece_size())), "<pad>"]
-    vocab = {piece: i for i, piece in enumerate(pieces)}
-    (folder / "vocab.json").write_text(json.dumps(vocab, ensure_ascii=False, indent=0), encoding="utf-8")
-    tokenizer = MarianTokenizer(
-        str(model),
-        str(folder / "target.spm"),
-        str(folder / "vocab.json"),
-        source_lang=source_lang,
-        target_lang=target_lang,
-        model_max_length=max_length,
-    )
-    tokenizer.save_pretrained(folder)
-    return tokenizer

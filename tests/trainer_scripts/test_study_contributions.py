@@ -124,7 +124,7 @@ def test_stages_of_a_training(run, tmp_path):
         (["objectives", "--risk", "ter"], "--risk: there is no such argument"),
         (
             ["objectives", "--label_smoothing_factor", 0.1],
-            "label_smoothing_factor: 0.1 must be 0: a risk has no",
+            "label_smoothing_factor: 0.1 must be 0: a risk has no labels",
         ),
         (["objectives", "--alpha", -1], "alpha: -1.0 must be positive"),
         (["stages", "--noam_scale", -1], "noam_scale: -1.0 must be 0"),
