@@ -44,7 +44,7 @@ class Job(ABC):
     merged = "one file with all rows in the order of the input"
     merged_formats: tuple[str, ...] = ("json", "parquet")
     merge_options: ClassVar[dict[str, str]] = {}
-    columns: Any
+    columns: ClassVar[Any]
 
     @property
     def schema(self) -> Any:
