@@ -26,3 +26,8 @@ def write_parallel(folder: Path, name: str, pairs: list[tuple[str, str]]) -> lis
     for side, path in enumerate(paths):
         path.write_text("".join(pair[side] + "\n" for pair in pairs), encoding="utf-8")
     return [str(path) for path in paths]
+
+
+# two pairs each of two pairs of lengths, and one more
+BY_LENGTH = ["A small dog sleeps.", "The dog sleeps.", "small A dog sleeps.", "dog The sleeps.", "The sun."]
+BY_LENGTH_TARGETS = ["Der alte Hund.", "Ein Hund.", "alte Der Hund.", "Hund Ein.", "Die Sonne."]

@@ -1,11 +1,9 @@
 """What the documentation shows is so: Python blocks and commands print it, long commands have the right options."""
 
-import importlib.util
 import json
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +12,7 @@ import pytest
 from hf_nmt_interp.attribution import METHODS
 from hf_nmt_interp.cli.main import main, make_parser
 from tests.made_up_corpus import made_up_pairs, write_parallel
-from tests.test_layout import ROOMS
-
-ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("model_cards/*.md"))]
+from tests.pages import PAGES, ROOMS, ROOT, load_script
 
 
 def blocks(language: str, then: str = "") -> list:
@@ -120,15 +115,6 @@ def test_long_commands_are_understood(block: str, capsys: pytest.CaptureFixture)
                 continue
             _, unknown = parser.parse_known_args(words[at + 1 :])
             assert not unknown, f"{word} has no {unknown[0]}"
-
-
-def load_script(script: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(script.stem, script)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[script.stem] = importlib.util.module_from_spec(spec)  # dataclasses look it up
-    spec.loader.exec_module(module)
-    return module
 
 
 PATHS = re.compile(rf"`((?:{'|'.join(ROOMS)})/[\w./]+)`")

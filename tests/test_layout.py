@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import hf_nmt_interp as hni
+from tests.pages import ROOMS
 
 PACKAGE = Path(hni.__file__).parent
 ROOT = PACKAGE.parent
-ROOMS = ["text", "models", "decoding", "attribution", "analysis", "metrics", "studies", "report", "training", "cli"]
 # the one step upwards: a result shows itself as a page, and imports the page when asked to
 ALLOWED = {("attribution/result.py", "hf_nmt_interp.report.html")}
 HEAVY = ["matplotlib", "datasets", "evaluate", "jinja2", "rich"]

@@ -14,7 +14,7 @@ import hf_nmt_interp as hni
 from hf_nmt_interp.report.cards import model_card
 from tests.hub_server import TOKEN, hub_server
 from tests.made_up_corpus import made_up_pairs
-from tests.test_documentation import PAGES, ROOT, load_script
+from tests.pages import PAGES, ROOT, load_script
 
 # installs, the tests themselves, files; a study that finds no good heads in two steps (its own test gives it one)
 SKIPPED = re.compile(r"^pip install|^HYPOTHESIS_PROFILE|^printf|^cat |^python \S+/study_toy_attention\.py heads")

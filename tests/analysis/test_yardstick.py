@@ -20,7 +20,7 @@ def test_links_of_the_pairs_only(eflomal) -> None:
 
 def test_its_absence_is_said_with_the_remedy(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "eflomal", None)
-    with pytest.raises(InputError, match=r'eflomal is not installed; pip install -c .* -e "\.\[yardstick\]"'):
+    with pytest.raises(InputError, match=r'eflomal: is not installed; pip install -c .* -e "\.\[yardstick\]"'):
         eflomal_links(PAIRS, TRAINING)
 
 

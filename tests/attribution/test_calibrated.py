@@ -5,9 +5,8 @@ import torch
 
 from hf_nmt_interp.attribution import LRP, METHODS, AttentionWeights, MaskPerturbation, Saliency
 from hf_nmt_interp.errors import InputError
+from tests.attribution.comparing import assert_is, assert_relevance
 from tests.attribution.leaks import unchanged
-from tests.attribution.test_lrp import assert_close
-from tests.attribution.test_saliency import assert_is
 from tests.calibrated_models import CLASSES, tiny_calibrated
 from tests.reference.lrp import lrp
 from tests.reference.saliency import saliency
@@ -32,7 +31,7 @@ def test_lrp_agrees_with_the_twin(family, fusion, rule):
     batch = random_batch(model, LENGTHS)
     scores = LRP(model, **RULES[rule])(**batch)
     for row, source, target in sentences(batch):
-        assert_close(scores, row, lrp(model, source, target, **RULES[rule]), 1e-6)
+        assert_relevance(scores, row, lrp(model, source, target, **RULES[rule]), 1e-6)
 
 
 @every_case

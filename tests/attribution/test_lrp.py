@@ -9,6 +9,7 @@ from torch import nn
 from hf_nmt_interp.attribution import LRP
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models import gated
+from tests.attribution.comparing import assert_relevance
 from tests.attribution.leaks import (
     check_model_is_left,
     check_model_is_left_after_an_error,
@@ -50,19 +51,6 @@ def twins_of(family: str, setting: str):
     return model, batch, [twin(model, ids[:S], labels[:T], **settings) for ids, labels, (S, T) in rows]
 
 
-def assert_close(scores, row: int, expected: dict, tolerance: float) -> None:
-    """Compare relative to the step's largest value, or absolutely where that is below 1."""
-    T, S = expected["source"].shape
-    largest = torch.cat([expected["source"], expected["prefix"], expected["start"][:, None]], 1).abs().amax(1)
-    for name, actual in {
-        "source": scores.source[row, :T, :S],
-        "prefix": scores.prefix[row, :T, :T],
-        "start": scores.start[row, :T, None],
-    }.items():
-        error = (actual - expected[name].reshape(actual.shape)).abs() / largest.clamp(min=1)[:, None]
-        assert error.max() <= tolerance, (name, error.max())
-
-
 # ------------------------------------------------------------------------------------------------------------ the twin
 @every_family
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -70,7 +58,7 @@ def test_agrees_with_the_twin(family, setting):
     model, batch, expected = twins_of(family, setting)
     scores = LRP(model, **SETTINGS[setting])(**batch)
     for row, sentence in enumerate(expected):
-        assert_close(scores, row, sentence, 1e-6)
+        assert_relevance(scores, row, sentence, 1e-6)
         T = len(sentence["log_probs"])
         torch.testing.assert_close(scores.log_probs[row, :T], sentence["log_probs"], atol=1e-9, rtol=0)
 
@@ -235,7 +223,7 @@ def test_one_source_token_and_one_step(family):
     scores = LRP(model)(**batch)
     assert scores.source.shape == (1, 1, 1)
     assert scores.prefix.shape == (1, 1, 1)
-    assert_close(scores, 0, twin(model, batch["input_ids"][0], batch["labels"][0]), 1e-6)
+    assert_relevance(scores, 0, twin(model, batch["input_ids"][0], batch["labels"][0]), 1e-6)
 
 
 def test_threads_that_share_a_model():
@@ -287,7 +275,7 @@ def test_closed_and_pruned_heads(family):
     for explained in (model, model.prune()):
         explainer = LRP(explained)
         scores = explainer(**batch)
-        assert_close(scores, 0, expected, 1e-6)
+        assert_relevance(scores, 0, expected, 1e-6)
         heads = explainer.head_relevance([batch])
         for kind, layers in KEPT.items():
             shares = expected["heads"][kind] / expected["heads"][kind].sum(-1, keepdim=True)

@@ -7,8 +7,8 @@ import hf_nmt_interp as hni
 from hf_nmt_interp.attribution import LRP, AttentionWeights, Saliency, ShiftedAttention, SmoothedAttention
 from hf_nmt_interp.cli.main import main
 from hf_nmt_interp.errors import InputError
+from tests.attribution.comparing import KINDS, LENGTHS, assert_close, assert_is, pair_of
 from tests.attribution.leaks import unchanged
-from tests.attribution.test_saliency import KINDS, LENGTHS, assert_close, assert_is, pair_of
 from tests.reference.saliency import saliency
 from tests.reference.shift import shifted_right
 from tests.tiny_models import RECURRENT, random_batch, tiny_model

@@ -9,6 +9,7 @@ from hf_nmt_interp.attribution import AttentionWeights, Saliency, SmoothedAttent
 from hf_nmt_interp.attribution.registry import make_method
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.gated import GatedMarianMTModel
+from tests.attribution.comparing import KINDS, LENGTHS, assert_close, assert_is, pair_of
 from tests.attribution.leaks import (
     check_model_is_left,
     check_model_is_left_after_an_error,
@@ -19,37 +20,12 @@ from tests.reference.saliency import noise_deviation, saliency
 from tests.reference.shift import shifted_right
 from tests.tiny_models import FAMILIES, random_batch, tiny_model
 
-LENGTHS = [(5, 4), (3, 6), (2, 1)]
-KINDS = {"product": "psi", "li2016": "li2016"}
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
 
 def model_of(family, dtype=torch.float32):
     """Of a seed whose scores float32 can hold: with seed 0, autograd itself is 2e-5 off for the gated T5."""
     return tiny_model(family, dtype, seed=1 if family == "t5_gated" else 0)
-
-
-def pair_of(batch, row, lengths=LENGTHS):
-    """Source and target ids of one sentence pair, without padding."""
-    S, T = lengths[row]
-    return batch["input_ids"][row, :S], batch["labels"][row, :T]
-
-
-def assert_close(found, expected, tolerance=1e-5):
-    """Within the tolerance, of the largest score where that is above 1."""
-    largest = max(1.0, expected.abs().max().item())
-    torch.testing.assert_close(found, expected, atol=tolerance * largest, rtol=0)
-
-
-def assert_is(scores, row, expected, tolerance):
-    """One sentence of a batch is what is expected, and 0 outside."""
-    T, S = expected["source"].shape
-    for name, shape in (("source", (T, S)), ("prefix", (T, T)), ("start", (T,))):
-        found = getattr(scores, name)[row].double().clone()
-        inside = tuple(slice(n) for n in shape)
-        assert_close(found[inside], expected[name], tolerance)
-        found[inside] = 0
-        assert not found.any(), name
 
 
 def by_autograd(model):

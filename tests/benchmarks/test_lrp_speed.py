@@ -11,26 +11,11 @@ import time
 
 import pytest
 import torch
-from transformers import MarianConfig, MarianMTModel
 
 from hf_nmt_interp.attribution import LRP
+from tests.benchmarks.base_size import base_model, run_with_inseq, word_tokenizer
 
 pytestmark = [pytest.mark.benchmark, pytest.mark.usefixtures("one_thread")]
-
-
-def base_model() -> MarianMTModel:
-    """A random Marian model of base size: 6+6 layers, width 512, 8 heads, 2048 inner units, 32,000 pieces."""
-    torch.manual_seed(0)
-    ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "forced_eos_token_id": 1}
-    config = MarianConfig(
-        vocab_size=32_000, d_model=512, encoder_layers=6, decoder_layers=6, encoder_ffn_dim=2048, decoder_ffn_dim=2048,
-        encoder_attention_heads=8, decoder_attention_heads=8, max_position_embeddings=512, **ids,
-    )  # fmt: skip
-    model = MarianMTModel(config).eval()
-    for name, parameter in model.named_parameters():
-        if name.endswith("bias"):
-            torch.nn.init.normal_(parameter, std=0.02)
-    return model
 
 
 def sentence(source: int, target: int) -> dict[str, torch.Tensor]:
@@ -85,8 +70,6 @@ def measure() -> dict[str, dict[str, float]]:
     """Fastest seconds of LRP and of Inseq's input_x_gradient for one sentence, in alternating runs, by two clocks."""
     import inseq
 
-    from tests.benchmarks.test_saliency_speed import word_tokenizer
-
     model, batch = base_model(), sentence(20, 23)
     model.set_attn_implementation("eager")  # what Inseq chooses for the models that it loads
     for ids in batch.values():
@@ -107,8 +90,6 @@ def measure() -> dict[str, dict[str, float]]:
 
 def test_against_inseq():
     """LRP of all steps takes at most 0.6 times what Inseq takes for gradients of the same sentence."""
-    from tests.benchmarks.test_saliency_speed import run_with_inseq
-
     seconds = run_with_inseq(__file__)
     ratios = {name: times["lrp"] / times["inseq"] for name, times in seconds.items()}
     print("\nLRP against Inseq's input_x_gradient")

@@ -10,7 +10,7 @@ from hf_nmt_interp.decoding.sampling import encoded
 from hf_nmt_interp.training.batching import pad_batch
 from hf_nmt_interp.training.candidates import pad_targets
 from hf_nmt_interp.training.mrt import MRTConfig, MRTTrainer
-from tests.benchmarks.test_lrp_speed import base_model
+from tests.benchmarks.base_size import base_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -10,30 +10,16 @@ decoder twice.
 """
 
 import json
-import os
 import subprocess
 import sys
 import time
 from importlib.metadata import version
-from pathlib import Path
 
 import pytest
 
+from tests.benchmarks.base_size import base_model, run_with_inseq, word_tokenizer
+
 SENTENCES, SOURCE, TARGET, COPIES = 16, 20, 23, 30
-
-
-def word_tokenizer():
-    """One word an id: w1, w2, ..."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast
-
-    vocabulary = {"<pad>": 0, "</s>": 1, "<unk>": 2} | {f"w{i}": i for i in range(3, 32_000)}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token="</s>", unk_token="<unk>", pad_token="<pad>", model_max_length=512
-    )
 
 
 def measure() -> dict:
@@ -42,7 +28,6 @@ def measure() -> dict:
     import torch
 
     from hf_nmt_interp.attribution import Saliency
-    from tests.benchmarks.test_lrp_speed import base_model
 
     torch.set_num_threads(1)
     model = base_model()
@@ -83,17 +68,6 @@ def measure() -> dict:
     pairs = [(theirs.sum(-1).nan_to_num(), own) for theirs, own in pairs]
     difference = max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
     return {"seconds": seconds, "difference": difference, "versions": [version("inseq"), torch.__version__]}
-
-
-def run_with_inseq(program: str) -> dict:
-    """What a program prints as JSON in its last line, run by a Python that has Inseq."""
-    python = os.environ.get("HF_NMT_INTERP_INSEQ_PYTHON", sys.executable)
-    if subprocess.run([python, "-c", "import inseq"], capture_output=True).returncode:
-        pytest.skip(f"{python} has no inseq; install inseq==0.7.1 or name another in HF_NMT_INTERP_INSEQ_PYTHON")
-    root = str(Path(__file__).parents[2])
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": root}
-    run = subprocess.run([python, program], env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(run.stdout.splitlines()[-1])
 
 
 @pytest.mark.benchmark

@@ -1,73 +1,28 @@
-"""A tiny saved translator, and one function to run the command line in this process."""
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import NamedTuple
+"""Fixtures of corpus runs."""
 
 import pytest
 
-from hf_nmt_interp.cli.main import main
-from tests.calibrated_models import calibrated_copy
-from tests.tiny_models import tiny_model
-from tests.tiny_tokenizers import make_marian_tokenizer
-
-
-class Ran(NamedTuple):
-    """What a command line did."""
-
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture(scope="session")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a tiny random Marian model with a real tokenizer."""
-    folder = tmp_path_factory.mktemp("tiny_marian")
-    tokenizer = make_marian_tokenizer(folder)
-    model = tiny_model("marian", vocab_size=len(tokenizer))
-    model.generation_config.max_length = 12
-    model.generation_config.num_beams = 2
-    model.generation_config.bad_words_ids = [[tokenizer.pad_token_id]]
-    model.save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def gated_folder(tmp_path_factory: pytest.TempPathFactory, model_folder: Path) -> Path:
-    """The same with gates, some of them closed."""
-    from transformers import AutoTokenizer
-
-    from hf_nmt_interp import GatedMarianMTModel
-
-    folder = tmp_path_factory.mktemp("tiny_gated")
-    gated = GatedMarianMTModel.from_pretrained(model_folder)
-    gated.set_kept_heads(gated.kept_heads() | {"encoder": [[0]] * gated.config.encoder_layers})
-    gated.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(model_folder).save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def calibrated_folder(tmp_path_factory: pytest.TempPathFactory, model_folder: Path) -> Path:
-    """The same with calibrated cross-attention."""
-    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-    folder = tmp_path_factory.mktemp("tiny_calibrated")
-    calibrated_copy(AutoModelForSeq2SeqLM.from_pretrained(model_folder), mask_alpha=0.3).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(model_folder).save_pretrained(folder)
-    return folder
+from tests.shard_files import SOURCES, TARGETS
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
-    """Run the command line with these arguments."""
+def files(tmp_path):
+    """Two line-parallel files of 24 lines."""
+    found = tmp_path / "in.en", tmp_path / "in.de"
+    for path, lines in zip(found, (SOURCES, TARGETS), strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return found
 
-    def run_main(*arguments: object) -> Ran:
-        try:
-            code = main([str(argument) for argument in arguments])
-        except SystemExit as end:
-            code = int(end.code or 0)
-        return Ran(code, *capsys.readouterr())
 
-    return run_main
+@pytest.fixture
+def work(run, model_folder, files, tmp_path):
+    """Run a verb over the files into shards of 10 lines; a keyword `files` for others."""
+
+    def start(verb, *arguments, files=files, folder="run"):
+        method = [] if verb == "heads" else ["--method", "attention"]
+        given = [*files] if verb == "align" else [*zip(("--input", "--target-file"), files, strict=False)]
+        given = [part for item in given for part in (item if isinstance(item, tuple) else (item,))]
+        common = "--model", model_folder, "--batch-size", 4, "--shard-size", 10, "--shards", tmp_path / folder
+        return run(verb, *given, *method, *common, *arguments)
+
+    return start

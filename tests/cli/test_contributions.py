@@ -5,7 +5,8 @@ import shutil
 
 import pytest
 
-from tests.studies.test_contribution_study import SOURCES, TARGETS
+from tests.made_up_corpus import BY_LENGTH as SOURCES
+from tests.made_up_corpus import BY_LENGTH_TARGETS as TARGETS
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from hf_nmt_interp.cli.shards import SHARD_FORMATS
-from tests.cli.test_sharded_run import bytes_of, files, work  # noqa: F401  (two of them are fixtures)
+from tests.shard_files import bytes_of
 
 
 def test_the_help_tells_what_the_shards_of_each_verb_give(run) -> None:
@@ -16,7 +16,7 @@ def test_the_help_tells_what_the_shards_of_each_verb_give(run) -> None:
     assert "contributions: sources of N tokens only" in " ".join(shown.split())
 
 
-def test_merge_refuses(work, run, tmp_path) -> None:  # noqa: F811
+def test_merge_refuses(work, run, tmp_path) -> None:
     assert "is not a folder that --shards wrote" in run("merge", tmp_path / "none").err
     assert work("align").code == 0
     assert "'table' is not for align; it has pharaoh, json" in run("merge", tmp_path / "run", "--format", "table").err
@@ -37,7 +37,7 @@ def test_merge_refuses(work, run, tmp_path) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize("format", SHARD_FORMATS)
-def test_merge_refuses_shards_that_are_not_whole(work, run, tmp_path, format) -> None:  # noqa: F811
+def test_merge_refuses_shards_that_are_not_whole(work, run, tmp_path, format) -> None:
     assert work("align", "--shard-format", format).code == 0
     whole = bytes_of(tmp_path / "run")
     shard = tmp_path / f"run/shards/000001.{format}"
@@ -57,7 +57,7 @@ def test_merge_refuses_shards_that_are_not_whole(work, run, tmp_path, format) ->
     assert bytes_of(tmp_path / "run") == whole
 
 
-def test_merge_does_not_advise_to_delete_what_it_may_not_read(work, run, tmp_path) -> None:  # noqa: F811
+def test_merge_does_not_advise_to_delete_what_it_may_not_read(work, run, tmp_path) -> None:
     assert work("align").code == 0
     shard = tmp_path / "run/shards/000001.jsonl"
     shard.unlink()
@@ -66,7 +66,7 @@ def test_merge_does_not_advise_to_delete_what_it_may_not_read(work, run, tmp_pat
     assert run("merge", tmp_path / "run", "--output", tmp_path / "out") == (2, "", expected)
 
 
-def test_merge_of_nothing(work, run, tmp_path) -> None:  # noqa: F811
+def test_merge_of_nothing(work, run, tmp_path) -> None:
     (tmp_path / "empty").touch()
     assert work("align", "--shard-format", "parquet", files=[tmp_path / "empty"]).code == 0
     assert run("merge", tmp_path / "run") == (0, "", "")

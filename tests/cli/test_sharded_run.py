@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -17,46 +16,9 @@ from hf_nmt_interp.cli.shards import JsonLines, ShardFolder, read_rows, written
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.records import record
 from hf_nmt_interp.text.pharaoh import format_links
-from tests.tiny_tokenizers import ENGLISH, GERMAN
+from tests.shard_files import SOURCES, TARGETS, bytes_of, rows_of, shards_of
 
-SOURCES, TARGETS = ENGLISH * 3, GERMAN * 3
 VERBS = ["attribute", "contributions", "heads", "align"]
-
-
-@pytest.fixture
-def files(tmp_path):
-    """Two line-parallel files of 24 lines."""
-    found = tmp_path / "in.en", tmp_path / "in.de"
-    for path, lines in zip(found, (SOURCES, TARGETS), strict=True):
-        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return found
-
-
-@pytest.fixture
-def work(run, model_folder, files, tmp_path):
-    """Run a verb over the files into shards of 10 lines; a keyword `files` for others."""
-
-    def start(verb, *arguments, files=files, folder="run"):
-        method = [] if verb == "heads" else ["--method", "attention"]
-        given = [*files] if verb == "align" else [*zip(("--input", "--target-file"), files, strict=False)]
-        given = [part for item in given for part in (item if isinstance(item, tuple) else (item,))]
-        common = "--model", model_folder, "--batch-size", 4, "--shard-size", 10, "--shards", tmp_path / folder
-        return run(verb, *given, *method, *common, *arguments)
-
-    return start
-
-
-def rows_of(folder: Path) -> list[dict]:
-    return [row for path in shards_of(folder) for row in read_rows(path)]
-
-
-def shards_of(folder: Path) -> list[Path]:
-    return sorted((folder / "shards").glob("[0-9]*"))
-
-
-def bytes_of(folder: Path) -> dict[str, bytes]:
-    """Everything in a folder, by name."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +127,7 @@ def test_bad_lines_keep_their_place_and_are_listed(work, run, tmp_path, verb, fo
     listed = [row for path in sorted((tmp_path / "run/bad").iterdir()) for row in read_rows(path)]
     expected = [3, 4, 5] if verb == "align" else [2, 3, 4, 5]  # a line without words has no links
     assert [row["line"] for row in listed] == expected
-    assert [word in row["reason"] for word, row in zip(("0xfc", "NUL", "positions"), listed[-3:], strict=True)]
+    assert all(word in row["reason"] for word, row in zip(("0xfc", "NUL", "positions"), listed[-3:], strict=True))
     rows = rows_of(tmp_path / "run")
     assert [row["line"] for row in rows] == list(range(1, 8))
     empty = [row["line"] for row in rows if all(value is None for name, value in row.items() if name != "line")]

@@ -51,4 +51,4 @@ def test_best_source_is_never_special(result) -> None:
 
 def test_shares_only_for_methods_with_a_total(result) -> None:
     assert shares(result) is not None
-    assert shares(replace(result, conservation_gap=None)) is None
+    assert shares(replace(result, method="attention")) is None

@@ -16,7 +16,6 @@ from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.conllu import read_conllu
 from hf_nmt_interp.text.corpus import read_jsonl
 from hf_nmt_interp.text.pharaoh import read_gold
-from tests.cli.conftest import gated_folder, model_folder, run  # noqa: F401  (fixtures)
 
 # ----------------------------------------------------------------------------------------------------------- files
 BAD_FILES = {
@@ -25,13 +24,13 @@ BAD_FILES = {
     "surrogate": (b"A dog.\nA \xed\xa0\x80\n", "line 2: byte 3 (0xed) is not UTF-8; convert the file first"),
     "UTF-16": ("A dog.\n".encode("utf-16"), "line 1: byte 1 (0xff) is not UTF-8; convert the file first"),
     "empty": (b"", "no sentences: give them as arguments, in a file with --input, or - for stdin"),
-    "long": (b"A dog.\n" + b"word " * 10_000, "40001 tokens are more than the model's 64 positions"),
+    "long": (b"A dog.\n" + b"word " * 10_000, "40001 tokens, but the model has 64 positions"),
 }
 
 
 @pytest.mark.parametrize("kind", BAD_FILES)
 @pytest.mark.parametrize("verb", ["translate", "contributions", "heads", "faithfulness", "detached"])
-def test_bad_files(run, model_folder, tmp_path, verb, kind):  # noqa: F811
+def test_bad_files(run, model_folder, tmp_path, verb, kind):
     content, message = BAD_FILES[kind]
     path = tmp_path / "source"
     path.write_bytes(content)
@@ -42,7 +41,7 @@ def test_bad_files(run, model_folder, tmp_path, verb, kind):  # noqa: F811
 
 
 @pytest.mark.parametrize("kind", BAD_FILES)
-def test_stdin_is_read_as_files_are(run, model_folder, monkeypatch, kind):  # noqa: F811
+def test_stdin_is_read_as_files_are(run, model_folder, monkeypatch, kind):
     content, message = BAD_FILES[kind]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), encoding="latin-1"))
     code, out, err = run("translate", "--model", model_folder, "-")
@@ -52,30 +51,30 @@ def test_stdin_is_read_as_files_are(run, model_folder, monkeypatch, kind):  # no
 
 
 @pytest.mark.parametrize("verb", ["attribute", "contributions", "heads"])
-def test_a_bad_target_is_found_before_the_work(run, model_folder, tmp_path, verb):  # noqa: F811
+def test_a_bad_target_is_found_before_the_work(run, model_folder, tmp_path, verb):
     (tmp_path / "source").write_text("A dog.\n" * 8)
     (tmp_path / "target").write_text("Ein Hund.\n" * 5 + "Hund " * 70 + "\n" + "Ein Hund.\n" * 2)
     files = "--input", tmp_path / "source", "--target-file", tmp_path / "target"
     code, out, err = run(verb, "--model", model_folder, "--batch-size", 1, *files)
     assert (code, out) == (2, "")
-    assert re.search(r"error: sentence 6: the target's \d+ tokens are more than the model's 64 positions; split", err)
+    assert re.search(r"error: sentence 6, target: \d+ tokens, but the model has 64 positions; split", err)
     code, _, err = run("attribute", "--model", model_folder, "A dog.", "A cat.", "--target", "x", "--target", "\udcff")
     assert (code, "--target 2: '\\udcff' has a lone surrogate at 0" in err) == (2, True)
 
 
-def test_positions_of_an_encoder_and_a_decoder(run, translator_of, tmp_path):  # noqa: F811
+def test_positions_of_an_encoder_and_a_decoder(run, translator_of, tmp_path):
     """They stand in the configurations of the two."""
     model, tokenizer = translator_of("bert")
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     code, out, err = run("translate", "--model", tmp_path, "A dog.", "word " * 100)
     assert (code, out) == (2, "")
-    assert re.search(r"error: sentence 2: \d+ tokens are more than the model's 64 positions; split it", err)
+    assert re.search(r"error: sentence 2: \d+ tokens, but the model has 64 positions; split the sentence", err)
     code, _, err = run("attribute", "--model", tmp_path, "A dog.", "--target", "word " * 100)
     assert (code, "error: sentence 1: the target's " in err) == (2, True)
 
 
-def test_a_surrogate_among_the_arguments(run, model_folder):  # noqa: F811
+def test_a_surrogate_among_the_arguments(run, model_folder):
     code, _, err = run("translate", "--model", model_folder, "A dog.", "A \udcff cat")
     assert code == 2
     assert "sentence 2: 'A \\udcff cat' has a lone surrogate at 2; read it as UTF-8" in err
@@ -83,13 +82,13 @@ def test_a_surrogate_among_the_arguments(run, model_folder):  # noqa: F811
     assert (code, "sentence 1: 'A \\udcff cat' has a lone surrogate at 2; read it as UTF-8" in err) == (2, True)
 
 
-def test_stdin_is_one_file(run, model_folder, monkeypatch):  # noqa: F811
+def test_stdin_is_one_file(run, model_folder, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"A dog.\nEin Hund.\n")))
     code, _, err = run("align", "--model", model_folder, "-", "-")
     assert (code, "-: stdin can be one of the files only; give the other by its name" in err) == (2, True)
 
 
-def test_gold_links_out_of_range(run, tmp_path):  # noqa: F811
+def test_gold_links_out_of_range(run, tmp_path):
     for name, text in {
         "gold": "0-0 1-1\n0-0 2p9\n",
         "links": "0-0\n0-0\n",
@@ -121,7 +120,7 @@ def test_gold_links_out_of_range(run, tmp_path):  # noqa: F811
             assert (code, "gold has no links; give a line of them for each sentence pair" in err) == (2, True)
 
 
-def test_numbers_with_too_many_digits(run, model_folder, tmp_path):  # noqa: F811
+def test_numbers_with_too_many_digits(run, model_folder, tmp_path):
     """Python itself reads no more than 4,300 of them, and no nesting of any depth."""
     many = "1" * 5000
     (tmp_path / "gold").write_text(f"0-0\n{many}-0\n")
@@ -183,14 +182,14 @@ def test_malformed_trees(tmp_path, text, message):
         ("contributions", "--figure", "x.docx", "--figure: {}: its name must end in .svg, .pdf or .png"),
     ],
 )
-def test_unwritable_places_are_refused_before_the_work(run, tmp_path, verb, flag, path, message):  # noqa: F811
+def test_unwritable_places_are_refused_before_the_work(run, tmp_path, verb, flag, path, message):
     (tmp_path / "file").touch()
     code, out, err = run(verb, "--model", tmp_path / "never-loaded", flag, tmp_path / path, "A dog.")
     assert (code, out) == (2, "")
     assert message.format(tmp_path / path) in err
 
 
-def test_an_output_is_no_file_of_another_argument(run, model_folder, tmp_path, monkeypatch):  # noqa: F811
+def test_an_output_is_no_file_of_another_argument(run, model_folder, tmp_path, monkeypatch):
     texts = {name: f"A {name} dog.\n" * 9 for name in ("a", "b")}
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
@@ -222,7 +221,7 @@ def test_an_output_is_no_file_of_another_argument(run, model_folder, tmp_path, m
     assert run(*plain, "--output", "attention").code == 0  # the method's name is no file
 
 
-def test_a_name_that_is_too_long(run, tmp_path):  # noqa: F811
+def test_a_name_that_is_too_long(run, tmp_path):
     code, _, err = run("translate", "--model", tmp_path / "never-loaded", "--output", tmp_path / ("x" * 300), "A dog.")
     assert (code, err.endswith(": File name too long\n")) == (2, True)
 
@@ -236,7 +235,7 @@ def test_a_name_that_is_too_long(run, tmp_path):  # noqa: F811
         ("attribute", "--shards", "locked"),
     ],
 )
-def test_folders_without_permission_are_refused_before_the_work(run, tmp_path, monkeypatch, verb, flag, path):  # noqa: F811
+def test_folders_without_permission_are_refused_before_the_work(run, tmp_path, monkeypatch, verb, flag, path):
     (tmp_path / "locked").mkdir()
     (tmp_path / "locked" / "old").write_text("old")
     monkeypatch.setattr(os, "access", lambda place, mode: Path(place) != tmp_path / "locked")  # root may do all
@@ -245,7 +244,7 @@ def test_folders_without_permission_are_refused_before_the_work(run, tmp_path, m
     assert err == f"hf-nmt-interp {verb}: error: {flag}: {tmp_path / path}: Permission denied\n"
 
 
-def test_a_place_that_lost_its_permission(run, monkeypatch):  # noqa: F811
+def test_a_place_that_lost_its_permission(run, monkeypatch):
     def fail(args):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "figures/jsd.svg")
 
@@ -255,7 +254,7 @@ def test_a_place_that_lost_its_permission(run, monkeypatch):  # noqa: F811
         run("env", "--traceback")
 
 
-def test_no_file_is_named_by_data(run, model_folder, tmp_path):  # noqa: F811
+def test_no_file_is_named_by_data(run, model_folder, tmp_path):
     """Texts, fields and labels that look like paths: what is written stays where it was asked for."""
     (tmp_path / "home").mkdir()
     texts = ["../../evil", "/tmp/evil", "..", "a/../../b"]
@@ -279,7 +278,7 @@ def test_no_file_is_named_by_data(run, model_folder, tmp_path):  # noqa: F811
     }  # fmt: skip
 
 
-def test_pruning_into_a_file(run, gated_folder, tmp_path):  # noqa: F811
+def test_pruning_into_a_file(run, gated_folder, tmp_path):
     (tmp_path / "file").touch()
     code, _, err = run("prune", "--model", gated_folder, "--output", tmp_path / "file" / "x")
     assert (code, err.endswith("Not a directory\n")) == (2, True)
@@ -287,7 +286,7 @@ def test_pruning_into_a_file(run, gated_folder, tmp_path):  # noqa: F811
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 @pytest.mark.parametrize("verb", ["translate", "attribute"])
-def test_full_disk(run, model_folder, verb):  # noqa: F811
+def test_full_disk(run, model_folder, verb):
     code, _, err = run(verb, "--model", model_folder, "--output", "/dev/full", "A dog.")
     assert (code, err) == (2, f"hf-nmt-interp {verb}: error: /dev/full: No space left on device\n")
 
@@ -297,7 +296,7 @@ def no_space(*_):
 
 
 @pytest.mark.parametrize("shard_format", WRITERS)
-def test_full_disk_in_the_second_shard(run, model_folder, tmp_path, monkeypatch, shard_format):  # noqa: F811
+def test_full_disk_in_the_second_shard(run, model_folder, tmp_path, monkeypatch, shard_format):
     (tmp_path / "in").write_text("".join(f"A dog {n}.\n" for n in range(9)))
     command = ["attribute", "--model", model_folder, "--method", "attention", "--input", tmp_path / "in"]
     command += ["--shard-size", 3, "--shard-format", shard_format, "--shards"]
@@ -323,7 +322,7 @@ def test_full_disk_in_the_second_shard(run, model_folder, tmp_path, monkeypatch,
     assert len(found) == 3
 
 
-def test_full_disk_behind_output(run, model_folder, tmp_path, monkeypatch):  # noqa: F811
+def test_full_disk_behind_output(run, model_folder, tmp_path, monkeypatch):
     out = tmp_path / "out.jsonl"
     command = "translate", "--model", model_folder, "--output", out, "A dog.", "A cat."
     monkeypatch.setattr("hf_nmt_interp.cli.output.write_json", lambda rows, file: (file.write("{"), no_space()))

@@ -83,7 +83,7 @@ def test_bad_targets(translator):
         hni.attribute(model, tokenizer, "A dog.", "word " * 10_000)
     with pytest.raises(InputError, match="targets: 1 targets for 2 sources; give one each"):
         hni.attribute(model, tokenizer, ["A", "B"], ["C"])
-    with pytest.raises(InputError, match="targets: 1 targets for 2 sources; one each is needed"):
+    with pytest.raises(InputError, match="targets: 1 targets for 2 sources; give one each"):
         hni.align(model, tokenizer, ["A", "B"], ["C"])
 
 

@@ -11,7 +11,6 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_nmt_interp.attribution.registry import make_method
 from hf_nmt_interp.errors import InputError
-from tests.cli.conftest import model_folder, run  # noqa: F401  (fixtures)
 
 NAN, INF = float("nan"), float("inf")
 
@@ -100,7 +99,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("damage", "message"), BROKEN, ids=range(len(BROKEN)))
-def test_broken_model_folders(run, model_folder, tmp_path, monkeypatch, capsys, damage, message):  # noqa: F811
+def test_broken_model_folders(run, model_folder, tmp_path, monkeypatch, capsys, damage, message):
     folder = shutil.copytree(model_folder, tmp_path / "broken")
     monkeypatch.chdir(tmp_path)
     damage(folder)
@@ -112,13 +111,13 @@ def test_broken_model_folders(run, model_folder, tmp_path, monkeypatch, capsys, 
     assert not (tmp_path / "owned").exists()  # neither pickles nor code of the folder may run
 
 
-def test_names_that_are_too_long_for_a_folder(run):  # noqa: F811
+def test_names_that_are_too_long_for_a_folder(run):
     code, _, err = run("translate", "--model", "x" * 300, "A dog.")
     assert (code, err.count("\n")) == (2, 1)
     assert "cannot be loaded: Repo id must use alphanumeric chars" in err
 
 
-def test_weights_without_a_place_are_said(run, model_folder, tmp_path):  # noqa: F811
+def test_weights_without_a_place_are_said(run, model_folder, tmp_path):
     folder = shutil.copytree(model_folder, tmp_path / "fewer")
     configured(encoder_layers=1)(folder)
     code, out, err = run("translate", "--model", folder, "A dog.")
@@ -127,7 +126,7 @@ def test_weights_without_a_place_are_said(run, model_folder, tmp_path):  # noqa:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_checkpoints(run, model_folder, tmp_path, capsys, dtype):  # noqa: F811
+def test_half_precision_checkpoints(run, model_folder, tmp_path, capsys, dtype):
     model = AutoModelForSeq2SeqLM.from_pretrained(model_folder).to(dtype)
     model.save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(model_folder).save_pretrained(tmp_path)
@@ -138,7 +137,7 @@ def test_half_precision_checkpoints(run, model_folder, tmp_path, capsys, dtype):
         make_method(model, "lrp")
 
 
-def test_no_network(run, model_folder, tmp_path, monkeypatch):  # noqa: F811
+def test_no_network(run, model_folder, tmp_path, monkeypatch):
     import huggingface_hub.constants
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)

@@ -22,7 +22,7 @@ from hypothesis.extra.numpy import arrays
 
 import hf_nmt_interp as hni
 from hf_nmt_interp.analysis.markup import strip_markup
-from hf_nmt_interp.attribution.registry import parse_settings
+from hf_nmt_interp.attribution.registry import parse_method_settings
 from hf_nmt_interp.decoding.batch import Translation
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.gated.gates import HardConcreteGate
@@ -245,7 +245,7 @@ def test_any_markup_is_stripped_or_refused(text):
 )
 def test_any_setting_is_read_or_refused(method, text):
     try:
-        assert isinstance(parse_settings(method, [text]), dict)
+        assert isinstance(parse_method_settings(method, [text]), dict)
     except InputError as error:
         assert "--set" in str(error)  # noqa: PT017
 

@@ -15,10 +15,8 @@ from tqdm import tqdm
 
 from hf_nmt_interp.cli.main import main
 from hf_nmt_interp.training.checkpoints import list_checkpoints
-from tests.cli.conftest import model_folder  # noqa: F401  (a fixture)
-from tests.cli.test_sharded_run import bytes_of
+from tests.shard_files import bytes_of
 from tests.trainer_scripts.every_trainer import RUNS, command_line, options_of
-from tests.trainer_scripts.test_train_l0 import start  # noqa: F401  (a fixture)
 
 SMALL = {"max_steps": 12, "save_steps": 2, "tokens_per_batch": 100, "learning_rate": 1e-2, "card_sentences": 0}
 MEASURED = {"contribution_steps": [0, 3, 8]}
@@ -101,7 +99,7 @@ def last_step(folder: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
-def test_killed_trainers_end_with_the_same_weights(start, tmp_path, name):  # noqa: F811
+def test_killed_trainers_end_with_the_same_weights(start, tmp_path, name):
     model, data = start
     more = MORE.get(name, {}) | {"train": data["train"], "valid": data["test"]}
     options = options_of(name, model, **SMALL, **more)
@@ -151,7 +149,7 @@ def done(folder: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CORPUS)
-def test_killed_corpus_runs_end_with_the_same_bytes(model_folder, tmp_path, name):  # noqa: F811
+def test_killed_corpus_runs_end_with_the_same_bytes(model_folder, tmp_path, name):
     lines = [f"The old dog {n} sleeps under the table." if n % 9 else "bad \0" for n in range(1, 121)]
     for path in ("source", "target"):
         (tmp_path / path).write_text("".join(f"{line}\n" for line in lines))

@@ -18,7 +18,6 @@ from hf_nmt_interp.attribution import METHODS
 from hf_nmt_interp.errors import InputError
 from tests.attribution.leaks import state_of
 from tests.calibrated_models import calibrated_copy
-from tests.cli.conftest import model_folder  # noqa: F401  (a fixture)
 
 SOURCES = ["The old dog sleeps under the table.", "A car!", "Two children are looking for shells.", "She said no."]
 TARGETS = ["Der alte Hund schläft.", "Ein Auto!", "Zwei kleine Kinder suchen Muscheln.", "Sie sagte nein."]
@@ -130,7 +129,7 @@ def test_a_thousand_calls_leave_nothing_behind(translator_of, tmp_path, method, 
         with hni.explain_generation(model, tokenizer, **settings) as explained:
             model.generate(inputs)
         assert len(explained.results) == 1
-        with pytest.raises(InputError, match="more than the model's 64 positions"):  # before the work
+        with pytest.raises(InputError, match="tokens, but the model has 64 positions"):  # before the work
             hni.attribute(model, tokenizer, "A car!", "word " * 100, **settings)
         kept = bias[0, 3].item()
         bias[0, 3] = float("nan")
@@ -161,7 +160,7 @@ LINES = 50_000
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["align", "attribute"])
-def test_fifty_thousand_lines_in_flat_memory(model_folder, tmp_path, verb, capsys):  # noqa: F811
+def test_fifty_thousand_lines_in_flat_memory(model_folder, tmp_path, verb, capsys):
     (tmp_path / "source").write_text("".join(f"{SOURCES[n % 4]} {n}\n" for n in range(LINES)))
     (tmp_path / "target").write_text("".join(f"{TARGETS[n % 4]} {n}\n" for n in range(LINES)))
     files = tmp_path / "source", tmp_path / "target"

@@ -14,7 +14,7 @@ from hf_nmt_interp.report.html import render, render_table
 from hf_nmt_interp.training.job import without_tokens
 from hf_nmt_interp.training.launch import read_arguments
 from tests.trainer_scripts.every_trainer import RUNS
-from tests.training.test_translation import make_trainer
+from tests.training.tiny_trainers import make_trainer
 
 ROOT = Path(hni.__file__).parents[1]
 FILES = sorted([*ROOT.glob("hf_nmt_interp/**/*.py"), *ROOT.glob("trainer_scripts/*.py")])

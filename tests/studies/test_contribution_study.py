@@ -18,11 +18,9 @@ from hf_nmt_interp.studies.contribution_study import (
     influence_kl,
     length_buckets,
 )
+from tests.made_up_corpus import BY_LENGTH as SOURCES
+from tests.made_up_corpus import BY_LENGTH_TARGETS as TARGETS
 from tests.made_up_results import EXAMPLE, result_of
-
-# two pairs each of two pairs of lengths, and one more
-SOURCES = ["A small dog sleeps.", "The dog sleeps.", "small A dog sleeps.", "dog The sleeps.", "The sun."]
-TARGETS = ["Der alte Hund.", "Ein Hund.", "alte Der Hund.", "Hund Ein.", "Die Sonne."]
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,6 @@ from hf_nmt_interp.training.l0 import load_gated
 from hf_nmt_interp.training.launch import run_script
 from hf_nmt_interp.training.translation import TranslationTrainer
 from tests.trainer_scripts.every_trainer import RUNS, command_line, options_of
-from tests.trainer_scripts.test_train_l0 import start  # noqa: F401  (a fixture)
 
 OFFLINE = "nobody/never-downloaded"
 
@@ -76,7 +75,7 @@ def run(monkeypatch, name, tmp_path, **options):
     ("name", "kind"),
     [(name, kind) for name in RUNS for kind in (MESSAGES if name == "translation" else EVERYWHERE)],
 )
-def test_models_that_cannot_be_trained(start, tmp_path, monkeypatch, name, kind):  # noqa: F811
+def test_models_that_cannot_be_trained(start, tmp_path, monkeypatch, name, kind):
     folder, data = start
     model = damaged(folder, tmp_path, kind)
     with pytest.raises(InputError, match=f"(--model|name): .*{MESSAGES[kind]}"):
@@ -86,7 +85,7 @@ def test_models_that_cannot_be_trained(start, tmp_path, monkeypatch, name, kind)
 
 @pytest.mark.parametrize("load", [load_gated, load_calibrated])
 @pytest.mark.parametrize("kind", ["more layers", "other sizes", "NaN"])
-def test_gates_and_masks_are_not_put_on_random_weights(start, tmp_path, load, kind):  # noqa: F811
+def test_gates_and_masks_are_not_put_on_random_weights(start, tmp_path, load, kind):
     with pytest.raises(InputError, match=f"name: .*{MESSAGES[kind]}"):
         load(damaged(start[0], tmp_path, kind))
 
@@ -105,7 +104,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("options", "message"), WRONG, ids=[str(options) for options, _ in WRONG])
-def test_wrong_arguments(start, tmp_path, monkeypatch, options, message):  # noqa: F811
+def test_wrong_arguments(start, tmp_path, monkeypatch, options, message):
     with pytest.raises(InputError, match=message):
         run(monkeypatch, "translation", tmp_path, train=start[1]["train"], **options)
 
@@ -119,7 +118,7 @@ BAD_TEXT = [
 
 
 @pytest.mark.parametrize(("name", "texts", "message"), BAD_TEXT, ids=range(len(BAD_TEXT)))
-def test_bad_text_is_found_before_the_training(start, tmp_path, monkeypatch, name, texts, message):  # noqa: F811
+def test_bad_text_is_found_before_the_training(start, tmp_path, monkeypatch, name, texts, message):
     folder, data = start
     options = {"train": data["train"]} | ({"model": folder} if name == "mrt" else {})
     (tmp_path / "target").write_bytes(b"A\nB\n")
@@ -131,7 +130,7 @@ def test_bad_text_is_found_before_the_training(start, tmp_path, monkeypatch, nam
         run(monkeypatch, name, tmp_path, **options)
 
 
-def test_sets_without_pairs_are_refused(start, tmp_path, monkeypatch):  # noqa: F811
+def test_sets_without_pairs_are_refused(start, tmp_path, monkeypatch):
     (tmp_path / "none").touch()
     for split in ("valid", "test"):
         options = {"train": start[1]["train"], "model": start[0], split: [tmp_path / "none"] * 2}
@@ -139,7 +138,7 @@ def test_sets_without_pairs_are_refused(start, tmp_path, monkeypatch):  # noqa: 
             run(monkeypatch, "translation", tmp_path, **options)
 
 
-def test_lines_beyond_the_positions_are_dropped_or_cut(start, tmp_path, monkeypatch, capsys):  # noqa: F811
+def test_lines_beyond_the_positions_are_dropped_or_cut(start, tmp_path, monkeypatch, capsys):
     """Also where --max_length would let them through; the card leaves them out."""
     folder, data = start
     long = "A dog.\n" + "dog " * 10_000 + "\n"
@@ -155,7 +154,7 @@ def test_lines_beyond_the_positions_are_dropped_or_cut(start, tmp_path, monkeypa
     assert (tmp_path / "out" / "README.md").exists()
 
 
-def test_a_training_that_ends_in_nan_says_so(start, tmp_path, monkeypatch):  # noqa: F811
+def test_a_training_that_ends_in_nan_says_so(start, tmp_path, monkeypatch):
     options = {"train": start[1]["train"], "model": start[0]}
     with pytest.raises(InputError, match=r"training: led to NaN or inf in .*; train in another --output_dir, with"):
         run(monkeypatch, "translation", tmp_path, **options, learning_rate=1e30, max_steps=6)
@@ -163,7 +162,7 @@ def test_a_training_that_ends_in_nan_says_so(start, tmp_path, monkeypatch):  # n
 
 
 @pytest.mark.parametrize("limit", [20_000, 60_000], ids=["weights", "optimizer"])
-def test_a_full_disk_is_one_line_and_leaves_whole_checkpoints(start, tmp_path, monkeypatch, capsys, limit):  # noqa: F811
+def test_a_full_disk_is_one_line_and_leaves_whole_checkpoints(start, tmp_path, monkeypatch, capsys, limit):
     folder, data = start
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
 

@@ -11,7 +11,6 @@ from hf_nmt_interp.training.cards import hub_name
 from tests.hub_server import hub_server
 from tests.tiny_models import tiny_model
 from tests.trainer_scripts.every_trainer import RUNS, command_line, options_of
-from tests.trainer_scripts.test_train_l0 import start  # noqa: F401  (a fixture)
 
 SPECIAL = {
     "translation": "MarianMTModel, 1+1 layers",
@@ -23,7 +22,7 @@ SPECIAL = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_every_trainer_writes_a_card_whose_lines_run(start, tmp_path, monkeypatch, capsys, name):  # noqa: F811
+def test_every_trainer_writes_a_card_whose_lines_run(start, tmp_path, monkeypatch, capsys, name):
     model, data = start
     shutil.copytree(model, tmp_path / "box" / "en-de")
     monkeypatch.setattr("hf_nmt_interp.models.demo._HERE", tmp_path / "box")
@@ -56,7 +55,7 @@ def test_every_trainer_writes_a_card_whose_lines_run(start, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("name", ["translation", "l0"])
-def test_what_a_script_pushes_has_its_card(start, tmp_path, monkeypatch, name):  # noqa: F811
+def test_what_a_script_pushes_has_its_card(start, tmp_path, monkeypatch, name):
     model, data = start
     hub = {"push_to_hub": True, "hub_model_id": "me/mine", "hub_strategy": "end"}
     data = data | {"card_sentences": 0, "base_model": "a/b"}

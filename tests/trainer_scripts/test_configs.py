@@ -12,9 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.trainer_scripts import sharded
-from tests.trainer_scripts.every_trainer import command_line, options_of
-from tests.trainer_scripts.test_train_l0 import start  # noqa: F401  (a fixture)
-from tests.trainer_scripts.test_two_processes import PLAIN, STEPS, TRAINING, losses
+from tests.trainer_scripts.every_trainer import PLAIN, STEPS, TRAINING, command_line, losses, options_of
 from trainer_scripts import train_translation
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +20,7 @@ CONFIGS = ROOT / "trainer_scripts" / "configs"
 
 
 @pytest.fixture
-def words(start, tmp_path):  # noqa: F811
+def words(start, tmp_path):
     """Function from a folder to the command line of a training in it."""
     model, data = start
     options = TRAINING | PLAIN | {"tokenizer": model, "dropout": 0.0, "train": data["train"]}
@@ -81,7 +79,7 @@ def begin_sharded(words):
     return begin("fsdp.yaml", words, "--num_processes", 2, "--mixed_precision", "no")
 
 
-def test_sharded_weights_train_as_whole_ones(words, start, tmp_path, monkeypatch):  # noqa: F811
+def test_sharded_weights_train_as_whole_ones(words, start, tmp_path, monkeypatch):
     """To the end: checkpoints, test, card and export."""
     test = {"test": start[1]["test"]}
     monkeypatch.setattr(sys, "argv", words("one", gradient_accumulation_steps=2, **test))

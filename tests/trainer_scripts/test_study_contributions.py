@@ -10,7 +10,6 @@ from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.studies.contribution_study import ContributionStudy
 from hf_nmt_interp.training.checkpoints import list_checkpoints
 from tests.made_up_corpus import made_up_pairs, write_parallel
-from tests.trainer_scripts.test_train_l0 import start  # noqa: F401
 from trainer_scripts import study_contributions
 
 QUIET = ["--disable_tqdm", "true", "--test_beams", "1", "--max_length", "30", "--card_sentences", "0"]
@@ -18,7 +17,7 @@ SIZES = ["--d_model", "16", "--layers", "1", "--heads", "2", "--ffn_dim", "16"]
 
 
 @pytest.fixture
-def run(start, tmp_path, monkeypatch, capsys):  # noqa: F811
+def run(start, tmp_path, monkeypatch, capsys):
     """Run a study; its words are completed by data and folders. Returns the table that it printed."""
     monkeypatch.syspath_prepend(Path(study_contributions.__file__).parent)
     model, data = start

@@ -10,11 +10,11 @@ from transformers import AutoModelForSeq2SeqLM, MarianMTModel, set_seed
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.calibrated import CalibratedMarianMTModel
 from hf_nmt_interp.training.calibration import load_calibrated
-from tests.trainer_scripts.test_train_l0 import call, start  # noqa: F401
+from tests.trainer_scripts.every_trainer import call
 from trainer_scripts import train_calibrated
 
 
-def test_train_resume_and_load(start, tmp_path, monkeypatch):  # noqa: F811
+def test_train_resume_and_load(start, tmp_path, monkeypatch):
     folder, data = start
     settings = {"tokens_per_batch": 200, "save_steps": 3, "fusion": "anneal", "anneal_steps": 10, "model": folder}
     for steps in (3, 6):  # the second run goes on from the first
@@ -27,7 +27,7 @@ def test_train_resume_and_load(start, tmp_path, monkeypatch):  # noqa: F811
     assert (model.config.fusion, model.config.mask_alpha, model.fusions()[0].step.item()) == ("anneal", 0.1, 6)
 
 
-def test_from_scratch_begins_where_the_plain_model_of_the_seed_does(start):  # noqa: F811
+def test_from_scratch_begins_where_the_plain_model_of_the_seed_does(start):
     folder, _ = start
     config = MarianMTModel.from_pretrained(folder).config
     set_seed(3)
@@ -39,7 +39,7 @@ def test_from_scratch_begins_where_the_plain_model_of_the_seed_does(start):  # n
     assert model.generation_config.pad_token_id == config.pad_token_id
 
 
-def test_wrong_arguments_are_named(start, tmp_path, monkeypatch):  # noqa: F811
+def test_wrong_arguments_are_named(start, tmp_path, monkeypatch):
     folder, data = start
     with pytest.raises(InputError, match="fusion='mean' is not one of fixed, fixed_unnormalised, anneal, gate"):
         call(monkeypatch, train_calibrated, output_dir=tmp_path, train=data["train"], model=folder, fusion="mean")

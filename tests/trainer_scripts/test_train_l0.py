@@ -1,7 +1,6 @@
 """Pruning and training from scratch by the scripts, end to end on a made-up language."""
 
 import json
-import sys
 from dataclasses import fields
 
 import pytest
@@ -10,31 +9,9 @@ from transformers import AutoModelForSeq2SeqLM
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.gated import GatedMarianMTModel
 from hf_nmt_interp.training.new_models import sparse_config
-from hf_nmt_interp.training.vocabulary import train_marian_tokenizer
-from tests.made_up_corpus import made_up_pairs, write_parallel
 from tests.tiny_models import tiny_model
+from tests.trainer_scripts.every_trainer import call
 from trainer_scripts import train_l0, train_translation
-
-QUIET = {"disable_tqdm": True, "report_to": "none", "logging_steps": 5, "test_beams": 1, "max_length": 30}
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory):
-    """A translator to prune, and its data."""
-    folder = tmp_path_factory.mktemp("start")
-    pairs = made_up_pairs(60)
-    train_marian_tokenizer((side for pair in pairs for side in pair), folder, vocab_size=70)
-    tiny_model("marian", vocab_size=70).save_pretrained(folder)
-    splits = {"train": pairs[:50], "test": pairs[50:]}
-    return folder, {split: write_parallel(folder, split, part) for split, part in splits.items()}
-
-
-def call(monkeypatch, script, **options):
-    words = []
-    for name, value in (QUIET | options).items():
-        words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
-    monkeypatch.setattr(sys, "argv", [script.__file__, *words])
-    script.main()
 
 
 def test_prune_then_train_the_same_architecture_from_scratch(start, tmp_path, monkeypatch, capsys):

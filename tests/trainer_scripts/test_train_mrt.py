@@ -8,8 +8,7 @@ from transformers import AutoModelForSeq2SeqLM
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.studies.contribution_study import ContributionStudy
-from tests.trainer_scripts.test_train_l0 import call, start  # noqa: F401
-from tests.trainer_scripts.test_train_translation import launch
+from tests.trainer_scripts.every_trainer import call, launch
 from trainer_scripts import train_mrt, train_translation
 
 SMALL = {"candidates": 4, "tokens_per_batch": 60, "max_steps": 4, "save_steps": 2, "logging_steps": 1}
@@ -20,7 +19,7 @@ def read_log(folder, step):
     return [row for row in state["log_history"] if "loss" in row]
 
 
-def test_a_run_and_its_results(start, tmp_path, monkeypatch):  # noqa: F811
+def test_a_run_and_its_results(start, tmp_path, monkeypatch):
     folder, data = start
     for _ in range(2):  # the second run finds that it has ended
         call(monkeypatch, train_mrt, model=folder, output_dir=tmp_path, **data, **SMALL, risk="chrf")
@@ -35,7 +34,7 @@ def test_a_run_and_its_results(start, tmp_path, monkeypatch):  # noqa: F811
 
 
 @pytest.mark.slow
-def test_two_processes(start, tmp_path):  # noqa: F811
+def test_two_processes(start, tmp_path):
     folder, data = start
     words = []
     options = {"model": folder, "output_dir": tmp_path, "train": data["train"], "report_to": "none", "max_length": 30}
@@ -46,7 +45,7 @@ def test_two_processes(start, tmp_path):  # noqa: F811
     assert len(read_log(tmp_path, 4)) == 4
 
 
-def test_word_dropout_and_contributions_in_training(start, tmp_path, monkeypatch):  # noqa: F811
+def test_word_dropout_and_contributions_in_training(start, tmp_path, monkeypatch):
     folder, data = start
     losses = {}
     for rate in (0.0, 0.5):
@@ -68,7 +67,7 @@ def test_word_dropout_and_contributions_in_training(start, tmp_path, monkeypatch
     assert losses[0.0] != losses[0.5]
 
 
-def test_a_new_model_with_the_tokenizer_of_another(start, tmp_path, monkeypatch):  # noqa: F811
+def test_a_new_model_with_the_tokenizer_of_another(start, tmp_path, monkeypatch):
     folder, data = start
     sizes = {"d_model": 16, "layers": 1, "heads": 2, "ffn_dim": 16, "max_steps": 1, "tokens_per_batch": 100}
     call(monkeypatch, train_translation, output_dir=tmp_path, train=data["train"], tokenizer=folder, **sizes)
@@ -76,7 +75,7 @@ def test_a_new_model_with_the_tokenizer_of_another(start, tmp_path, monkeypatch)
     assert (tmp_path / "vocab.json").read_text() == (folder / "vocab.json").read_text()
 
 
-def test_wrong_arguments_are_named(start, tmp_path, monkeypatch):  # noqa: F811
+def test_wrong_arguments_are_named(start, tmp_path, monkeypatch):
     _, data = start
     with pytest.raises(InputError, match="risk: 'comet' is not one of bleu"):
         call(monkeypatch, train_mrt, output_dir=tmp_path, train=data["train"], model=start[0], risk="comet")

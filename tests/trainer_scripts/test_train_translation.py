@@ -19,6 +19,7 @@ from hf_nmt_interp.training.arguments import DataArguments
 from hf_nmt_interp.training.checkpoints import list_checkpoints
 from tests.made_up_corpus import made_up_pairs, write_parallel
 from tests.tiny_models import tiny_model
+from tests.trainer_scripts.every_trainer import launch
 from trainer_scripts import train_translation
 
 SCRIPT = str(Path(train_translation.__file__))
@@ -192,15 +193,6 @@ def test_a_killed_run_gives_what_it_would_have_given(corpus, tmp_path, run, caps
     assert evaluations[0] == evaluations[1]
     weights, expected = (load_file(folder / "model.safetensors") for folder in (killed, whole))
     torch.testing.assert_close(weights, expected, rtol=1e-5, atol=1e-6)
-
-
-def launch(*words, timeout=300):
-    """Run `accelerate launch`; return what it printed."""
-    command = [str(Path(sys.executable).with_name("accelerate")), "launch", *map(str, words)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
 
 
 @pytest.mark.slow

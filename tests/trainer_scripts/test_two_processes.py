@@ -11,12 +11,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import MarianMTModel
 
-from tests.trainer_scripts.every_trainer import RUNS, command_line, options_of
-from tests.trainer_scripts.test_train_l0 import start  # noqa: F401  (a fixture)
+from tests.trainer_scripts.every_trainer import PLAIN, RUNS, STEPS, TRAINING, command_line, losses, options_of
 
-STEPS = 4  # of one epoch: its odd last batch is left out by two processes, and a step of its own for one
-TRAINING = {"max_steps": STEPS, "save_steps": STEPS, "logging_steps": 1, "tokens_per_batch": 60}
-PLAIN = {"optim": "sgd", "learning_rate": 0.1}  # Adam would scale up rounding where a gradient is 0
 # without chance, which is another in each process: no dropout, gates that are open for sure, candidates of a search
 CERTAIN = {
     "translation": {"dropout": 0.0},
@@ -33,7 +29,7 @@ def words(name, model, data, folder, **more):
 
 
 @pytest.fixture(scope="module")
-def trained_by_two(start, tmp_path_factory):  # noqa: F811
+def trained_by_two(start, tmp_path_factory):
     """Folder of the runs of all trainers, the model they start from, and the data."""
     model, data = start
     folder = tmp_path_factory.mktemp("two")
@@ -46,11 +42,6 @@ def trained_by_two(start, tmp_path_factory):  # noqa: F811
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, done.stdout + done.stderr
     return folder, data
-
-
-def losses(folder):
-    state = json.loads((folder / f"checkpoint-{STEPS}" / "trainer_state.json").read_text())
-    return {row["step"]: row["loss"] for row in state["log_history"] if "loss" in row}
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 
 from hf_nmt_interp.models.gated import HardConcreteGate
-from tests.training.test_l0 import gate_parameters, make_trainer
+from hf_nmt_interp.training.l0 import gate_parameters
+from tests.training.tiny_trainers import make_l0_trainer
 
 SGD = {"optim": "sgd", "learning_rate": 0.1, "gate_learning_rate": 0.1, "max_grad_norm": 0.0, "penalty": 0.5}
 
@@ -16,7 +17,7 @@ def train(folder: Path, init: float, **settings) -> tuple[list, list]:
     """Draws of the first gate and all gates after training."""
     draws: list = []
     sample = HardConcreteGate.sample
-    trainer = make_trainer(folder, **SGD, **settings)
+    trainer = make_l0_trainer(folder, **SGD, **settings)
     for gate in gate_parameters(trainer.model):
         gate.data.fill_(init)
     first = trainer.model.gates()["encoder"][0]

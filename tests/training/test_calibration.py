@@ -204,3 +204,8 @@ def test_outputs_can_be_asked_for_in_training(tmp_path):
     loss, outputs = trainer.compute_loss(model, dict(batch), return_outputs=True)
     assert outputs.logits.shape == outputs.perturbed_logits.shape == (2, 6, 40)
     assert loss.item() == pytest.approx(trainer.compute_loss(model, dict(batch)).item(), rel=1e-5)
+
+
+def test_parts_of_a_model_refuse_fsdp(tmp_path, sharding):
+    with pytest.raises(InputError, match="FSDP, but CalibrationTrainer needs whole weights in each process"):
+        make_trainer(tmp_path)

@@ -1,14 +1,17 @@
 """ContributionCallback: chosen steps, the log, the file, a training that it does not disturb."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 from hf_nmt_interp.studies.contribution_study import ContributionStudy
+from hf_nmt_interp.training.batching import pad_batch
 from hf_nmt_interp.training.callbacks import ContributionCallback
-from tests.studies.test_contribution_study import SOURCES, TARGETS
-from tests.training.test_translation import TranslationConfig, TranslationTrainer, pad_batch, partial
+from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
+from tests.made_up_corpus import BY_LENGTH as SOURCES
+from tests.made_up_corpus import BY_LENGTH_TARGETS as TARGETS
 
 
 def make_trainer(folder, translator_of, callbacks, **options):

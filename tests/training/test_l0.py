@@ -5,34 +5,16 @@ import json
 import math
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.models.gated import GatedMarianConfig, GatedMarianMTModel, HardConcreteGate
-from hf_nmt_interp.training.batching import pad_batch
-from hf_nmt_interp.training.l0 import L0Config, L0Trainer, count_heads, gate_parameters, load_gated
+from hf_nmt_interp.models.gated import HardConcreteGate
+from hf_nmt_interp.training.l0 import L0Config, count_heads, gate_parameters, load_gated
 from tests.tiny_models import random_batch, tiny_model
-
-EXAMPLES = [{"input_ids": [5 + i, 8, 9, 0], "labels": [20 + i, 7, 6, 0]} for i in range(8)]
-
-
-def tiny_gated(kinds="all", **overrides):
-    plain = tiny_model("marian", **({"dropout": 0.0} | overrides))  # nothing random but gates
-    model = GatedMarianMTModel(GatedMarianConfig(**plain.config.to_dict(), gated_attentions=kinds))
-    model.load_state_dict(plain.state_dict(), strict=False)
-    return model
-
-
-def make_trainer(folder, model=None, examples=EXAMPLES, **settings):
-    model = tiny_gated(settings.get("gated_attentions", "all")) if model is None else model
-    quiet = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "logging_steps": 1, "save_strategy": "no"}
-    config = L0Config(output_dir=str(folder), **(quiet | {"tokens_per_batch": 16, "max_steps": 2} | settings))
-    collate = partial(pad_batch, pad_id=model.config.pad_token_id)
-    return L0Trainer(model=model, args=config, train_dataset=examples, data_collator=collate)
+from tests.training.tiny_trainers import make_l0_trainer, tiny_gated
 
 
 @pytest.fixture
@@ -47,7 +29,7 @@ def sgd():
 
 
 def test_loss_is_cross_entropy_plus_lambda_times_the_expected_heads(tmp_path, certain):
-    trainer = make_trainer(tmp_path, penalty=0.3, penalty_warmup_steps=4)
+    trainer = make_l0_trainer(tmp_path, penalty=0.3, penalty_warmup_steps=4)
     model = trainer.model.train()
     batch = random_batch(model, [(5, 4), (3, 6)])
     cross_entropy = model(**batch).loss
@@ -61,8 +43,8 @@ def test_loss_is_cross_entropy_plus_lambda_times_the_expected_heads(tmp_path, ce
 
 def test_two_accumulated_batches_are_one_large_batch(tmp_path, certain, sgd):
     # one batch of 8, four batches of 2; the penalty counts once in both
-    whole = make_trainer(tmp_path / "whole", tokens_per_batch=32, penalty=0.5, **sgd)
-    parts = make_trainer(tmp_path / "parts", tokens_per_batch=8, gradient_accumulation_steps=4, penalty=0.5, **sgd)
+    whole = make_l0_trainer(tmp_path / "whole", tokens_per_batch=32, penalty=0.5, **sgd)
+    parts = make_l0_trainer(tmp_path / "parts", tokens_per_batch=8, gradient_accumulation_steps=4, penalty=0.5, **sgd)
     whole.train()
     parts.train()
     for (name, a), b in zip(whole.model.named_parameters(), parts.model.parameters(), strict=True):
@@ -75,7 +57,7 @@ def test_two_accumulated_batches_are_one_large_batch(tmp_path, certain, sgd):
 def test_frozen_decoder_keeps_all_it_computes_with(tmp_path, sgd):
     model = tiny_gated()
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    trainer = make_trainer(tmp_path, model, freeze="decoder", penalty=0.1, **sgd)
+    trainer = make_l0_trainer(tmp_path, model, freeze="decoder", penalty=0.1, **sgd)
     trainer.train()
     changed = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
     assert "model.shared.weight" not in changed
@@ -87,7 +69,7 @@ def test_frozen_decoder_keeps_all_it_computes_with(tmp_path, sgd):
 def test_frozen_output_projection_gets_no_gradient(tmp_path, certain, fused_loss):
     gradients = []
     for settings in ({"freeze": "decoder", "fused_loss": fused_loss}, {"fused_loss": False}):
-        trainer = make_trainer(tmp_path, **settings)
+        trainer = make_l0_trainer(tmp_path, **settings)
         model = trainer.model.train()
         trainer.compute_loss(model, random_batch(model, [(5, 4), (3, 6)])).backward()
         assert (model.lm_head.weight.grad is None) is ("freeze" in settings)
@@ -98,7 +80,7 @@ def test_frozen_output_projection_gets_no_gradient(tmp_path, certain, fused_loss
 def test_strong_penalty_closes_heads_and_logs_tell(tmp_path):
     settings = {"penalty": 1.0, "gate_learning_rate": 0.5, "gated_attentions": ["encoder"], "max_steps": 20}
     settings |= {"penalty_warmup_steps": 2}
-    trainer = make_trainer(tmp_path, **settings)
+    trainer = make_l0_trainer(tmp_path, **settings)
     trainer.train()
     assert trainer.model.kept_heads()["encoder"] == [[], []]
     assert trainer.model.kept_heads()["cross"] == [[0, 1], [0, 1]]
@@ -121,11 +103,11 @@ def test_strong_penalty_closes_heads_and_logs_tell(tmp_path):
 
 def test_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path, monkeypatch):
     settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "penalty": 0.2, "gate_learning_rate": 0.5}
-    whole = make_trainer(tmp_path / "whole", tiny_gated(dropout=0.3), **settings)
+    whole = make_l0_trainer(tmp_path / "whole", tiny_gated(dropout=0.3), **settings)
     whole.train()
-    first = make_trainer(tmp_path / "parts", tiny_gated(dropout=0.3), **settings)
+    first = make_l0_trainer(tmp_path / "parts", tiny_gated(dropout=0.3), **settings)
     first.train()  # its files of steps 3 and 4 are what a killed run leaves behind
-    resumed = make_trainer(tmp_path / "parts", tiny_gated(dropout=0.3), **settings)
+    resumed = make_l0_trainer(tmp_path / "parts", tiny_gated(dropout=0.3), **settings)
     warnings: list = []
     monkeypatch.setattr("transformers.trainer.logger.warning", warnings.append)
     resumed.train(resume_from_checkpoint=str(tmp_path / "parts" / "checkpoint-2"))
@@ -137,21 +119,21 @@ def test_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path, monkeypatch)
 
 def test_history_of_a_killed_run_is_that_of_a_whole_one(tmp_path):
     settings = {"max_steps": 12, "save_strategy": "steps", "save_steps": 5, "logging_steps": 4}
-    make_trainer(tmp_path / "whole", tiny_gated(), **settings).train()
-    make_trainer(tmp_path / "parts", tiny_gated(), **settings).train()
+    make_l0_trainer(tmp_path / "whole", tiny_gated(), **settings).train()
+    make_l0_trainer(tmp_path / "parts", tiny_gated(), **settings).train()
     expected = (tmp_path / "whole" / "gates.csv").read_text()
     assert sorted({int(line.split(",")[0]) for line in expected.splitlines()[1:]}) == [0, 4, 8, 12]
     history = tmp_path / "parts" / "gates.csv"
     cuts = expected.index("\n8,") + 1, expected.index("\n12,") + 2
     for left in (expected, expected + "1", *(expected[:cut] for cut in cuts)):
         history.write_text(left)  # of later steps, and cut off in the middle: "1" is what a kill left of step 12
-        trainer = make_trainer(tmp_path / "parts", tiny_gated(), **settings)
+        trainer = make_l0_trainer(tmp_path / "parts", tiny_gated(), **settings)
         trainer.train(resume_from_checkpoint=str(tmp_path / "parts" / "checkpoint-5"))
         assert history.read_text() == expected
 
 
 def test_gates_have_a_group_and_a_rate_of_their_own(tmp_path):
-    trainer = make_trainer(tmp_path, learning_rate=1e-3, gate_learning_rate=0.02, noam_scale=1.0, warmup_steps=5)
+    trainer = make_l0_trainer(tmp_path, learning_rate=1e-3, gate_learning_rate=0.02, noam_scale=1.0, warmup_steps=5)
     trainer.create_optimizer_and_scheduler(10)
     *others, gates = trainer.optimizer.param_groups
     assert gates["weight_decay"] == 0
@@ -160,7 +142,7 @@ def test_gates_have_a_group_and_a_rate_of_their_own(tmp_path):
         assert gates["lr"] == pytest.approx(20 * others[0]["lr"])
         trainer.optimizer.step()
         trainer.lr_scheduler.step()
-    plain = make_trainer(tmp_path, learning_rate=1e-3, gate_learning_rate=0.02)
+    plain = make_l0_trainer(tmp_path, learning_rate=1e-3, gate_learning_rate=0.02)
     plain.create_optimizer_and_scheduler(10)
     assert [group["lr"] for group in plain.optimizer.param_groups] == [1e-3, 1e-3, 0.02]
 
@@ -168,7 +150,7 @@ def test_gates_have_a_group_and_a_rate_of_their_own(tmp_path):
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_bf16(tmp_path, checkpointing):
     options = {"bf16": True, "gradient_checkpointing": checkpointing}
-    trainer = make_trainer(tmp_path, penalty=0.1, gate_learning_rate=0.1, **options)
+    trainer = make_l0_trainer(tmp_path, penalty=0.1, gate_learning_rate=0.1, **options)
     trainer.train()
     assert all(gate.dtype == torch.float32 and (gate != 3).all() for gate in gate_parameters(trainer.model))
     assert all(torch.isfinite(p).all() for p in trainer.model.parameters())
@@ -195,15 +177,15 @@ def test_load_gated_takes_plain_gated_and_pruned_checkpoints(tmp_path):
 
 def test_what_is_wrong_is_said(tmp_path):
     with pytest.raises(InputError, match="penalty: -1 must not be negative"):
-        make_trainer(tmp_path, penalty=-1)
+        make_l0_trainer(tmp_path, penalty=-1)
     with pytest.raises(InputError, match="freeze: 'encoder' is not one of decoder"):
-        make_trainer(tmp_path, freeze="encoder")
+        make_l0_trainer(tmp_path, freeze="encoder")
     with pytest.raises(InputError, match=r"gated_attentions: \['self'\] has others than all, encoder, decoder, cross"):
         L0Config(output_dir=str(tmp_path), gated_attentions=["self"], use_cpu=True)
     with pytest.raises(InputError, match="the model also has gates on decoder, cross"):
-        make_trainer(tmp_path, tiny_gated(), gated_attentions=["encoder"])
+        make_l0_trainer(tmp_path, tiny_gated(), gated_attentions=["encoder"])
     with pytest.raises(InputError, match="MarianMTModel has no gates; load it with load_gated"):
-        make_trainer(tmp_path, tiny_model("marian"))
+        make_l0_trainer(tmp_path, tiny_model("marian"))
 
 
 @pytest.mark.slow
@@ -217,7 +199,12 @@ def test_two_processes(tmp_path, certain, sgd):
     assert ranks[0]["draws"] != ranks[1]["draws"]
     assert ranks[0]["gates"] == ranks[1]["gates"]  # after steps with different draws: gradients are averaged
     # without chance, two processes make the step that two accumulated batches make
-    alone = make_trainer(tmp_path / "alone", gradient_accumulation_steps=2, penalty=0.5, **sgd)
+    alone = make_l0_trainer(tmp_path / "alone", gradient_accumulation_steps=2, penalty=0.5, **sgd)
     alone.train()
     expected = torch.cat([gate.detach() for gate in gate_parameters(alone.model)])
     torch.testing.assert_close(torch.tensor(ranks[0]["certain"]), expected, atol=1e-6, rtol=0)
+
+
+def test_parts_of_a_model_refuse_fsdp(tmp_path, sharding):
+    with pytest.raises(InputError, match="FSDP, but L0Trainer needs whole weights in each process"):
+        make_l0_trainer(tmp_path)

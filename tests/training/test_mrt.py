@@ -380,3 +380,8 @@ def test_candidates_have_no_more_tokens_than_the_decoder_has_positions(tmp_path,
     trainer = make_trainer(tmp_path, model, max_length_ratio=2.0)
     assert trainer._limit([(1,) * 9]) == 12
     assert trainer._limit([()]) == 10
+
+
+def test_parts_of_a_model_refuse_fsdp(tmp_path, sharding):
+    with pytest.raises(InputError, match="FSDP, but MRTTrainer needs whole weights in each process"):
+        make_trainer(tmp_path)

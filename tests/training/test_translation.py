@@ -2,8 +2,6 @@
 
 import json
 from dataclasses import fields
-from functools import partial
-from random import Random
 
 import pytest
 import torch
@@ -11,74 +9,19 @@ from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.training.batching import TokenBatches, pad_batch
+from hf_nmt_interp.training.batching import TokenBatches
 from hf_nmt_interp.training.callbacks import ContributionCallback, Stopwatch
 from hf_nmt_interp.training.checkpoints import average_checkpoints, list_checkpoints
-from hf_nmt_interp.training.data import Restartable
 from hf_nmt_interp.training.losses import label_smoothed_cross_entropy
 from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer, noam_rate
 from tests.reference.losses import noam
-from tests.tiny_models import FIRST_WORD, VOCABULARY, tiny_model
-from tests.training import test_calibration, test_l0, test_mrt
-
-PAD = VOCABULARY - 1
-BART_LIKE = dict.fromkeys(("dropout", "attention_dropout", "encoder_layerdrop", "decoder_layerdrop"), 0.0)
-DROPOUT = {"marian": BART_LIKE, "bart": BART_LIKE, "m2m100": BART_LIKE, "t5": {"dropout_rate": 0.0}}
-
-
-def random_examples(number, seed=0):
-    rng = Random(seed)
-
-    def sentence():
-        return [rng.randrange(FIRST_WORD, PAD) for _ in range(rng.randrange(2, 9))] + [0]
-
-    return [{"input_ids": sentence(), "labels": sentence()} for _ in range(number)]
-
-
-EXAMPLES = random_examples(60)  # 14 batches of 40 tokens
-STREAM = Restartable(lambda: iter(EXAMPLES))
-
-
-def make_trainer(folder, train=EXAMPLES, *, family="marian", seed=0, dropout=0.0, callbacks=(), **options):
-    settings = {
-        "tokens_per_batch": 40,
-        "noam_scale": 0.5,
-        "warmup_steps": 4,
-        "max_steps": 8,
-        "logging_steps": 1,
-        "save_strategy": "no",
-        "report_to": "none",
-        "disable_tqdm": True,
-    }
-    model = tiny_model(family, seed=seed, **DROPOUT[family] | ({"dropout": dropout} if dropout else {}))
-    return TranslationTrainer(
-        model=model,
-        args=TranslationConfig(str(folder), **(settings | options)),
-        train_dataset=train,
-        eval_dataset=random_examples(7, seed=1),
-        data_collator=partial(pad_batch, pad_id=model.config.pad_token_id),
-        callbacks=list(callbacks),
-    )
-
-
-def logged(trainer, name="loss"):
-    return {row["step"]: row[name] for row in trainer.state.log_history if name in row}
+from tests.tiny_models import tiny_model
+from tests.training.tiny_trainers import EXAMPLES, STREAM, Kill, logged, make_trainer
 
 
 def batches_of(trainer, steps):
     batches = TokenBatches(trainer.train_dataset, trainer.data_collator, trainer.args.tokens_per_batch, seed=42)
     return list(batches)[:steps]
-
-
-class Kill(TrainerCallback):
-    """Stops the run after a step, before anything more is saved."""
-
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == self.step:
-            raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("step", [1, 2, 99, 100, 101, 5000])
@@ -273,24 +216,6 @@ class Started(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.seconds = self.stopwatch.seconds
-
-
-@pytest.fixture
-def sharding(monkeypatch):
-    """Trainers are told that accelerate shards their model."""
-    create = TranslationTrainer.create_accelerator_and_postprocess
-
-    def sharding(self):
-        create(self)
-        self.is_fsdp_enabled = True
-
-    monkeypatch.setattr(TranslationTrainer, "create_accelerator_and_postprocess", sharding)
-
-
-@pytest.mark.parametrize("module", [test_l0, test_mrt, test_calibration])
-def test_trainers_that_use_parts_of_a_model_refuse_fsdp(tmp_path, sharding, module):
-    with pytest.raises(InputError, match=r"FSDP, but (L0|MRT|Calibration)Trainer needs whole weights in each process"):
-        module.make_trainer(tmp_path)
 
 
 def test_what_needs_whole_weights_refuses_fsdp(tmp_path, sharding):

@@ -15,8 +15,7 @@ from hf_nmt_interp.training.translation import TranslationConfig, TranslationTra
 from hf_nmt_interp.training.word_dropout import WordDropout, reserved_ids
 from tests.calibrated_models import tiny_calibrated
 from tests.tiny_models import tiny_model
-from tests.training.test_l0 import tiny_gated
-from tests.training.test_translation import EXAMPLES, Kill, logged, make_trainer
+from tests.training.tiny_trainers import EXAMPLES, Kill, logged, make_trainer, tiny_gated
 
 TEXTS = ["The old baker opens his shop.", "A dog sleeps."]
 
