@@ -20,15 +20,11 @@ class InputError(ValueError):
     sources[3]: has no words; leave it out
     """
 
-    def __init__(
-        self, argument: str, value: Any = None, problem: str = "", remedy: str = "", row: int | None = None
-    ) -> None:
+    def __init__(self, argument: str, value: Any, problem: str, remedy: str = "", row: int | None = None) -> None:
         super().__init__(argument, value, problem, remedy, row)
         self.argument, self.value, self.problem, self.remedy, self.row = argument, value, problem, remedy, row
 
     def __str__(self) -> str:
-        if not self.problem:
-            return self.argument
         where = self.argument if self.row is None else f"{self.argument}[{self.row}]"
         return f"{where}: {self.reason}"
 

@@ -71,7 +71,7 @@ def test_positions_of_an_encoder_and_a_decoder(run, translator_of, tmp_path):
     assert (code, out) == (2, "")
     assert re.search(r"error: sentence 2: \d+ tokens, but the model has 64 positions; split the sentence", err)
     code, _, err = run("attribute", "--model", tmp_path, "A dog.", "--target", "word " * 100)
-    assert (code, "error: sentence 1: the target's " in err) == (2, True)
+    assert (code, "error: sentence 1, target: " in err) == (2, True)
 
 
 def test_a_surrogate_among_the_arguments(run, model_folder):

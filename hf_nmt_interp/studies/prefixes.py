@@ -1,0 +1,89 @@
+"""What the decoder reads in a contribution study (voita2021, sections 4 to 6): a class a kind, and its line below.
+
+Heavy imports are inside functions: the command line names the kinds in its help.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hf_nmt_interp.errors import InputError
+
+if TYPE_CHECKING:
+    from hf_nmt_interp.decoding.pairs import Pairs
+    from hf_nmt_interp.text.tokens import Encoded
+
+
+@dataclass(frozen=True)
+class LengthSet:
+    """Sentence pairs of one source and one target length; `pool` has the other sources of that length, too."""
+
+    lengths: tuple[int, int]
+    sources: Sequence["Encoded"]
+    targets: Sequence["Encoded"]
+    pool: Sequence["Encoded"]
+
+
+class Prefix(ABC):
+    """A kind of prefix.
+
+    Attributes:
+        is_reference: whether the labels are the right ones, so that accuracy has a meaning.
+        is_shared: whether all models read the same, so that their influences can be compared.
+    """
+
+    is_reference = False
+    is_shared = True
+
+    @abstractmethod
+    def pairs(self, found: LengthSet, model: Any, tokenizer: Any, seed: int, **translating: Any) -> "Pairs":
+        """Sources of a set, with the targets that serve as prefixes; `translating` as for `Pairs.translate`."""
+
+
+class Reference(Prefix):
+    """The references."""
+
+    is_reference = True
+
+    def pairs(self, found: LengthSet, model: Any, tokenizer: Any, seed: int, **translating: Any) -> "Pairs":
+        from hf_nmt_interp.decoding.pairs import Pairs
+
+        return Pairs.force(model, tokenizer, found.sources, found.targets)
+
+
+class Own(Prefix):
+    """Translations that the model makes of sources of the same length; those of the right length are kept."""
+
+    is_shared = False
+
+    def pairs(self, found: LengthSet, model: Any, tokenizer: Any, seed: int, **translating: Any) -> "Pairs":
+        from hf_nmt_interp.decoding.pairs import Pairs
+
+        made = Pairs.translate(model, tokenizer, found.pool, **translating)
+        source, target = found.lengths
+        kept = [n for n, pair in enumerate(made) if len(pair.ids.target_ids) == target]
+        if not kept:
+            problem = f"none of {len(made)} sources of {source} tokens is translated by {target}"
+            raise InputError("lengths", None, problem, "take other lengths or more sentences")
+        return made.pick(kept[: len(found.sources)])
+
+
+class Shuffled(Prefix):
+    """References of other sentences of the set, shuffled."""
+
+    def pairs(self, found: LengthSet, model: Any, tokenizer: Any, seed: int, **translating: Any) -> "Pairs":
+        import numpy as np
+
+        from hf_nmt_interp.decoding.pairs import Pairs
+
+        targets = found.targets
+        if len(targets) < 2:
+            remedy = "give more sentences"
+            raise InputError("prefixes", None, "random ones need two sentences of the same lengths", remedy)
+        order = np.random.default_rng(seed).permutation(len(targets))
+        after = dict(zip(order.tolist(), np.roll(order, 1).tolist(), strict=True))  # never its own
+        return Pairs.force(model, tokenizer, found.sources, [targets[after[i]] for i in range(len(targets))])
+
+
+PREFIXES: dict[str, Prefix] = {"reference": Reference(), "model": Own(), "random": Shuffled()}
