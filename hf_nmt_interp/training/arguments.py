@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.models.loading import is_path
 from hf_nmt_interp.text.tokens import Punctuation, separate_punctuation
 
 GIVE_FILES = "does not name the data", "give two text files or one JSONL file"
@@ -90,28 +89,6 @@ def check_data(data: DataArguments, config: Any) -> None:
         place = place.parent
     if not place.is_dir() or not os.access(place, os.W_OK):
         raise InputError("--output_dir", config.output_dir, "cannot be created or written to", "name another")
-
-
-def check_reachable(name: str | None, argument: str) -> None:
-    """Refuse a checkpoint on the Hub without a connection; loading would first retry each of its files for 23 seconds.
-
-    Args:
-        name: of the checkpoint; folders, demos and models in the cache are not looked up.
-        argument: that named it.
-    """
-    if name is None or name.startswith("demo:") or is_path(name) or os.path.exists(name):
-        return
-    from httpx2 import TransportError
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
-
-    try:
-        if not isinstance(try_to_load_from_cache(name, "config.json"), str):
-            get_hf_file_metadata(hf_hub_url(name, "config.json"))
-    except TransportError as error:
-        problem = "cannot be loaded: no connection to the Hub, and not downloaded before"
-        raise InputError(argument, name, problem, "give a local folder or demo:en-de") from error
-    except (OSError, ValueError):  # the Hub's answers, names that it does not allow: loading reports them
-        pass
 
 
 def open_split(data: DataArguments, split: str) -> Iterable[tuple[str, str]]:

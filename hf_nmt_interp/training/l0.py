@@ -15,7 +15,7 @@ from transformers import TrainerCallback
 from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.models.gated import GatedHeadsMixin
 from hf_nmt_interp.models.gated.configuration_gated import KINDS, kinds_of
-from hf_nmt_interp.models.loading import load_config, load_model
+from hf_nmt_interp.models.loading import class_of_family, load_config, load_model
 from hf_nmt_interp.text.files import write_whole
 from hf_nmt_interp.training.arguments import option
 from hf_nmt_interp.training.losses import l0_loss, ramp
@@ -34,16 +34,10 @@ def load_gated(name: str, gated_attentions: str | list[str] = "all", **settings:
             or "all"; an empty list adds none.
         settings: of `from_pretrained`, e.g. `gate_init=2.0`.
     """
-    kind = load_config(name, "name").model_type
-    classes: dict[str, Any] = {
-        c.config_class.model_type: c for c in GatedHeadsMixin.__subclasses__() if c.config_class
-    }
-    if kind not in classes and f"gated_{kind}" not in classes:
-        known = ", ".join(kind.removeprefix("gated_") for kind in classes)
-        raise InputError("name", name, f"is of the family {kind!r}, which has no gated models", f"{known} have")
-    if kind not in classes:  # a plain one
-        kind, settings = f"gated_{kind}", settings | {"gated_attentions": []}
-    model = load_model(classes[kind], name, "name", **settings)
+    config = load_config(name, "name")
+    if not hasattr(config, "gated_attentions"):  # a plain one
+        settings |= {"gated_attentions": []}
+    model = load_model(class_of_family(GatedHeadsMixin, "gated", name, config), name, "name", **settings)
     model.add_gates(gated_attentions)
     return model
 

@@ -88,13 +88,11 @@ def run_training(
 
     from transformers import set_seed
 
-    from hf_nmt_interp.training.arguments import check_data, check_reachable
+    from hf_nmt_interp.training.arguments import check_data
     from hf_nmt_interp.training.job import Job
 
     set_seed(config.seed)
     check_data(data, config)
-    for name in ("model", "tokenizer"):
-        check_reachable(getattr(arguments, name, None), f"--{name}")
     job = Job(*build(arguments, data, config), data, config, arguments.max_length, arguments.base)
     if finish is None:
         job.complete(arguments.export)

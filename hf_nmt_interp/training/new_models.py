@@ -25,7 +25,10 @@ def load_checkpoint(name: str, data: DataArguments, load: Callable[[str], Any] |
     from hf_nmt_interp.decoding.languages import set_languages
     from hf_nmt_interp.models.loading import load_model, load_tokenizer
 
-    model = load(name) if load else load_model(AutoModelForSeq2SeqLM, name)
+    try:
+        model = load(name) if load else load_model(AutoModelForSeq2SeqLM, name)
+    except InputError as error:  # loaders that are not for scripts speak of a `name`
+        raise error.at(argument="--model") if error.argument == "name" else error from error
     tokenizer = load_tokenizer(name)
     set_languages(model, tokenizer, *data.codes)
     return model, tokenizer

@@ -85,9 +85,7 @@ def calibrated_attention(
     """
     fusion, heads = getattr(module, "fusion", None), value.shape[1]
     if not isinstance(fusion, Fusion) or query.shape[1] != 2 * heads:
-        raise ValueError(
-            f"attn_implementation={NAME!r} is set by calibrated models alone; load them with eager or sdpa"
-        )
+        raise ValueError(f"attn_implementation={NAME!r} is set by calibrated models alone; load with eager or sdpa")
     visible = visible_keys(attention_mask)
     scores = query @ key.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     scores, mask_scores = scores.split(heads, 1)

@@ -2,13 +2,7 @@
 
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
-from .configuration_gated import (
-    GatedBartConfig,
-    GatedM2M100Config,
-    GatedMarianConfig,
-    GatedMBartConfig,
-    GatedT5Config,
-)
+from .configuration_gated import GatedBartConfig, GatedM2M100Config, GatedMarianConfig, GatedMBartConfig, GatedT5Config
 from .gates import HardConcreteGate
 from .modeling_gated import (
     GatedBartForConditionalGeneration,

@@ -35,9 +35,7 @@ class HardConcreteGate(nn.Module):
         if temperature <= 0:
             raise ValueError(f"temperature={temperature} of a Hard Concrete gate must be positive, e.g. 0.33")
         if len(stretch) != 2 or stretch[0] >= 0 or stretch[1] <= 1:
-            raise ValueError(
-                f"stretch={stretch} of a Hard Concrete gate must be (low < 0, high > 1), e.g. (-0.1, 1.1)"
-            )
+            raise ValueError(f"stretch={stretch} of a Hard Concrete gate must be (low < 0, high > 1): (-0.1, 1.1)")
         self.temperature, self.init = temperature, init
         self.low, self.high = stretch
         self.log_alpha = nn.Parameter(torch.full((heads,), init, dtype=torch.float32))
