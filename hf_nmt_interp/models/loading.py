@@ -43,14 +43,7 @@ def load_config(name: str, argument: str = "--model") -> Any:
 
 
 def class_of_family(mixin: Any, prefix: str, name: str, config: Any) -> Any:
-    """The class of this project's models for the family of a checkpoint, plain or already of that class.
-
-    Args:
-        mixin: that the classes share.
-        prefix: of their model types, e.g. "gated".
-        name: of the checkpoint.
-        config: of the checkpoint.
-    """
+    """The class, of those with a mixin and a prefix such as "gated", for the family of a checkpoint and its config."""
     classes = {
         c.config_class.model_type.removeprefix(f"{prefix}_"): c for c in mixin.__subclasses__() if c.config_class
     }

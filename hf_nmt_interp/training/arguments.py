@@ -16,9 +16,8 @@ GIVE_FILES = "does not name the data", "give two text files or one JSONL file"
 
 def option(default: Any, text: str) -> Any:
     """A field of a dataclass of arguments, with its help; a list is copied for each object."""
-    if isinstance(default, list):
-        return field(default_factory=lambda: list(default), metadata={"help": text})
-    return field(default=default, metadata={"help": text})
+    value: Any = {"default_factory": default.copy} if isinstance(default, list) else {"default": default}
+    return field(**value, metadata={"help": text})
 
 
 @dataclass
@@ -101,18 +100,15 @@ def open_split(data: DataArguments, split: str) -> Iterable[tuple[str, str]]:
     if data.dataset is not None:
         if len(where) != 1:
             raise InputError(f"--{split}", where, "does not name one split", "with --dataset, give the name of one")
-        options: dict[str, Any] = {"config": data.dataset_config, "split": where[0]}
-        streaming = data.streaming and split == "train"
-        read = partial(read_dataset, data.dataset, **fields, **options, streaming=streaming)
+        fields |= {"config": data.dataset_config, "split": where[0], "streaming": data.streaming and split == "train"}
+        read = partial(read_dataset, data.dataset, **fields)
     elif len(where) in (1, 2):
         read = partial(read_pairs, *where, **fields)
     else:
         raise InputError(f"--{split}", where, *GIVE_FILES)
     if data.punctuation == "attached":
         return Restartable(read)
-    return Restartable(
-        lambda: ((separate_punctuation(source), separate_punctuation(target)) for source, target in read())
-    )
+    return Restartable(lambda: (tuple(map(separate_punctuation, pair)) for pair in read()))
 
 
 def read_split(data: DataArguments, split: str) -> list[tuple[str, str]]:

@@ -52,9 +52,8 @@ class CalibrationConfig(TranslationConfig):
         if self.alpha < 0:
             raise InputError("alpha", self.alpha, "must not be negative")
         if self.gradient_checkpointing:
-            raise InputError(
-                "gradient_checkpointing", None, "it would train both losses on all parameters", "turn it off"
-            )
+            problem = "it would train both losses on all parameters"
+            raise InputError("gradient_checkpointing", None, problem, "turn it off")
 
 
 class CalibrationTrainer(TranslationTrainer):
@@ -77,8 +76,7 @@ class CalibrationTrainer(TranslationTrainer):
 
     def __init__(self, model: Any, args: CalibrationConfig, **more: Any) -> None:
         if not hasattr(model, "two_passes"):
-            problem = f"{type(model).__name__} has no masks"
-            raise InputError("model", None, problem, "load it with load_calibrated or a Calibrated class")
+            raise InputError("model", None, f"{type(model).__name__} has no masks", "load it with load_calibrated")
         super().__init__(model=model, args=args, **more)
         self.add_callback(CountSteps())
         self._seen: list[Tensor] = []  # perturbed loss, distance and mean mask of each batch since the last log
@@ -93,11 +91,8 @@ class CalibrationTrainer(TranslationTrainer):
         if not model.training:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         labels = inputs["labels"]
-        shifted = inputs.get("decoder_input_ids")
-        if shifted is None:
-            shifted = decoder_inputs(self.model, labels)
-        batch = {"input_ids": inputs["input_ids"], "attention_mask": inputs.get("attention_mask")}
-        batch["decoder_input_ids"] = shifted
+        given = {"attention_mask": None, "decoder_input_ids": decoder_inputs(self.model, labels)} | inputs
+        batch = {name: given[name] for name in ("input_ids", "attention_mask", "decoder_input_ids")}
         fused, perturbed, masks, outputs = self._both_losses(model, labels, batch, return_outputs)
         distance = mask_distance(masks, labels)
         self._seen.append(_summary(perturbed, distance, masks, inputs))

@@ -4,16 +4,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+import transformers
 from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional as F
-from transformers import (
-    BartForConditionalGeneration,
-    M2M100ForConditionalGeneration,
-    MarianMTModel,
-    MBartForConditionalGeneration,
-    PreTrainedModel,
-)
+from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils import can_return_tuple
@@ -142,11 +137,6 @@ class CalibratedAttentionMixin(PreTrainedModel):
         """The encoder once, the decoder under fused and under perturbed weights, for one backward pass of both losses.
 
         What is computed from `fused` trains theta alone, what is computed from `perturbed` and `masks` theta_m alone.
-
-        Args:
-            input_ids: [B, S].
-            decoder_input_ids: [B, T].
-            attention_mask: [B, S].
         """
         if self.is_gradient_checkpointing:
             raise ValueError("gradient_checkpointing runs passes again with all gradients; turn it off")
@@ -192,13 +182,13 @@ class CalibratedAttentionMixin(PreTrainedModel):
             loading_info.missing_keys -= new
 
 
-def _calibrated(family: Any, config: Any) -> Any:
+def _make(family: Any, config: Any) -> Any:
     """A family's models with calibrated cross-attention, e.g. `CalibratedBartForConditionalGeneration`."""
     names = {"config_class": config, "__module__": __name__}
     return type(f"Calibrated{family.__name__}", (CalibratedAttentionMixin, family), names)
 
 
-CalibratedMarianMTModel = _calibrated(MarianMTModel, CalibratedMarianConfig)
-CalibratedBartForConditionalGeneration = _calibrated(BartForConditionalGeneration, CalibratedBartConfig)
-CalibratedMBartForConditionalGeneration = _calibrated(MBartForConditionalGeneration, CalibratedMBartConfig)
-CalibratedM2M100ForConditionalGeneration = _calibrated(M2M100ForConditionalGeneration, CalibratedM2M100Config)
+CalibratedMarianMTModel = _make(transformers.MarianMTModel, CalibratedMarianConfig)
+CalibratedBartForConditionalGeneration = _make(transformers.BartForConditionalGeneration, CalibratedBartConfig)
+CalibratedMBartForConditionalGeneration = _make(transformers.MBartForConditionalGeneration, CalibratedMBartConfig)
+CalibratedM2M100ForConditionalGeneration = _make(transformers.M2M100ForConditionalGeneration, CalibratedM2M100Config)

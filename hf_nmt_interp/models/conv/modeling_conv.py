@@ -149,11 +149,7 @@ class ConvEncoder(ConvStack):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        **kwargs: Any,
+        self, input_ids: Any = None, attention_mask: Any = None, inputs_embeds: Any = None, **kwargs: Any
     ) -> ConvEncoderOutput:
         """From tokens [B, S], or their embeddings, to keys z and values z + e [B, S, d]."""
         e = self.embed(input_ids, inputs_embeds)

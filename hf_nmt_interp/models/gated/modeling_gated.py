@@ -4,15 +4,9 @@ import copy
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor
-from transformers import (
-    BartForConditionalGeneration,
-    M2M100ForConditionalGeneration,
-    MarianMTModel,
-    MBartForConditionalGeneration,
-    PreTrainedModel,
-    T5ForConditionalGeneration,
-)
+from transformers import PreTrainedModel
 from transformers import initialization as init
 
 from .configuration_gated import (
@@ -64,11 +58,7 @@ class GatedHeadsMixin(PreTrainedModel):
         return {kind: [gate_of(attention) for attention in layers] for kind, layers in self.attentions().items()}
 
     def add_gates(self, gated_attentions: str | list[str] = "all") -> None:
-        """Put open gates on the heads of some kinds of attention, where there are none; changes the model itself.
-
-        Args:
-            gated_attentions: as in the configuration.
-        """
+        """Put open gates on the heads of some kinds of attention, where there are none; changes the model itself."""
         config, kinds = self.config, kinds_of(gated_attentions)
         for kind in kinds:
             for attention in self.attentions()[kind]:
@@ -87,13 +77,12 @@ class GatedHeadsMixin(PreTrainedModel):
 
     def expected_heads(self) -> dict[str, list[float]]:
         """Expected number of heads whose gate is not 0, for each kind and layer; heads without a gate count as 1."""
-        return {
-            kind: [
-                float(len(attention.kept_heads)) if gate is None else gate.penalty().item()
-                for attention, gate in zip(attentions, self.gates()[kind], strict=True)
-            ]
-            for kind, attentions in self.attentions().items()
-        }
+
+        def expected(attention: Attention) -> float:
+            gate = gate_of(attention)
+            return float(len(attention.kept_heads)) if gate is None else gate.penalty().item()
+
+        return {kind: list(map(expected, attentions)) for kind, attentions in self.attentions().items()}
 
     def kept_heads(self) -> dict[str, list[list[int]]]:
         """The heads that are there at test time, for each kind and layer; `attentions[l][:, j]` is head kept[l][j]."""
@@ -173,8 +162,8 @@ def _gated(family: Any, config: Any) -> Any:
     return type(f"Gated{family.__name__}", (GatedHeadsMixin, family), {"config_class": config, "__module__": __name__})
 
 
-GatedMarianMTModel = _gated(MarianMTModel, GatedMarianConfig)
-GatedBartForConditionalGeneration = _gated(BartForConditionalGeneration, GatedBartConfig)
-GatedMBartForConditionalGeneration = _gated(MBartForConditionalGeneration, GatedMBartConfig)
-GatedM2M100ForConditionalGeneration = _gated(M2M100ForConditionalGeneration, GatedM2M100Config)
-GatedT5ForConditionalGeneration = _gated(T5ForConditionalGeneration, GatedT5Config)
+GatedMarianMTModel = _gated(transformers.MarianMTModel, GatedMarianConfig)
+GatedBartForConditionalGeneration = _gated(transformers.BartForConditionalGeneration, GatedBartConfig)
+GatedMBartForConditionalGeneration = _gated(transformers.MBartForConditionalGeneration, GatedMBartConfig)
+GatedM2M100ForConditionalGeneration = _gated(transformers.M2M100ForConditionalGeneration, GatedM2M100Config)
+GatedT5ForConditionalGeneration = _gated(transformers.T5ForConditionalGeneration, GatedT5Config)

@@ -37,15 +37,7 @@ class LSTMStates(Cache):
 
 
 class LSTMEncoder(nn.Module):
-    """LSTM layers over padded sentences, in one direction or both; padding, at the end, changes nothing.
-
-    Args:
-        in_features: of an embedding.
-        hidden_size: of a state, in each direction.
-        layers: on top of each other.
-        bidirectional: states of both directions side by side.
-        dropout: between layers.
-    """
+    """LSTM layers over padded sentences, in one direction or both side by side; padding at the end changes nothing."""
 
     def __init__(self, in_features: int, hidden_size: int, layers: int, bidirectional: bool, dropout: float) -> None:
         super().__init__()
@@ -109,11 +101,7 @@ class LuongEncoder(LuongPreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        **kwargs: Any,
+        self, input_ids: Any = None, attention_mask: Any = None, inputs_embeds: Any = None, **kwargs: Any
     ) -> BaseModelOutput:
         """From tokens [B, S], or their embeddings, to states [B, S, n], 0 for padding."""
         x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
