@@ -135,9 +135,7 @@ def losses(logits: Tensor, labels: Tensor) -> Tensor:
 
 def train(
     stack: Stack,  # of models; they are trained in place
-    batch: Callable[
-        [int], tuple[Tensor, Tensor]
-    ],  # from a step to words [R, B, S] and labels [R, B, ...], always same
+    batch: Callable[[int], tuple[Tensor, Tensor]],  # words [R, B, S] and labels [R, B, ...] of a step, always the same
     evaluate: Callable[[], dict[str, Tensor]],  # results of the models as they are
     *,
     steps: int,  # of training

@@ -50,7 +50,7 @@ class Snapshot:
 
 
 def take_snapshot(
-    model: Any, batches: Iterable[dict[str, Any]], scores: Sequence[str] = ("alpha", "beta")
+    model: Any, batches: Iterable[dict[str, Tensor]], scores: Sequence[str] = SNAPSHOT_SCORES[:2]
 ) -> Snapshot:
     """Scores of all output words of a set, and how many of them the model gets right.
 
