@@ -122,8 +122,7 @@ def contribution_study(
         sources: sentences.
         targets: their translations.
         prefixes: some of `reference`, `model`, `random`.
-        lengths: (source, target) tokens, with EOS, of each set; where a side is None, its most frequent length is
-            taken. None for one set of the most frequent lengths.
+        lengths: (source, target) tokens, with EOS, of each set; None, for a side or all, takes the most frequent.
         limit: most sentences of a set.
         final: name of the model that the others are compared with.
         method: name of an attribution method.
