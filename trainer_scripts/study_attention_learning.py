@@ -53,9 +53,7 @@ class StudyArguments:
 
 
 def make_parser() -> Any:
-    from hf_nmt_interp.training.translation import TranslationConfig
-
-    parser = training_parser(StudyArguments, TranslationConfig)
+    parser = training_parser(StudyArguments, "translation.TranslationConfig")
     parser.set_defaults(**DEFAULTS)
     return parser
 

@@ -171,9 +171,8 @@ def check(args: argparse.Namespace) -> None:
     from hf_nmt_interp.text.corpus import read_pairs
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 or is_lone():
-        raise InputError(
-            "launcher", None, "several processes", "train by them with train_*.py, and compare by hf-nmt-interp"
-        )
+        remedy = "train by them with train_*.py, and compare by hf-nmt-interp"
+        raise InputError("launcher", None, "several processes", remedy)
     for name in ("pairs", "steps", "every", "sizes"):
         number = getattr(args, name, 1)
         if min(number if isinstance(number, list) else [number]) < 1:

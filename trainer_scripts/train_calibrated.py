@@ -35,9 +35,7 @@ class ModelArguments(ExportArguments):
     model: str | None = option("demo:en-de", "Checkpoint (folder, Hub id or demo:en-de).")
     from_scratch: bool = option(False, "Take sizes and vocabulary of --model, and draw new weights.")
     fusion: str | None = option(None, "fixed, fixed_unnormalised, anneal or gate; that of --model, or gate.")
-    fusion_lambda: float | None = option(
-        None, "Share of the calibrated weights in the fixed fusions; 0.1 in the paper."
-    )
+    fusion_lambda: float | None = option(None, "Share of calibrated weights in the fixed fusions; 0.1 in the paper.")
     anneal_steps: float | None = option(None, "Time constant of anneal, in steps; 1e5 in the paper, of 1.5e5 steps.")
 
     @property
@@ -46,10 +44,7 @@ class ModelArguments(ExportArguments):
         return None if self.from_scratch else self.model
 
 
-def make_parser() -> Any:
-    from hf_nmt_interp.training.calibration import CalibrationConfig
-
-    return training_parser(ModelArguments, CalibrationConfig)
+make_parser = partial(training_parser, ModelArguments, "calibration.CalibrationConfig")
 
 
 def build(arguments: Any, data: Any, config: Any) -> tuple[Any, Any, Any]:
@@ -62,9 +57,7 @@ def build(arguments: Any, data: Any, config: Any) -> tuple[Any, Any, Any]:
     return CalibrationTrainer, *load_checkpoint(arguments.model, data, load)
 
 
-def main() -> None:
-    run_training(make_parser, build)
-
+main = partial(run_training, make_parser, build)
 
 if __name__ == "__main__":
     run_script(main)

@@ -44,10 +44,7 @@ class ModelArguments(StartArguments):
     test_before: bool = option(True, "Also score the test before the training.")
 
 
-def make_parser() -> Any:
-    from hf_nmt_interp.training.l0 import L0Config
-
-    return training_parser(ModelArguments, L0Config)
+make_parser = partial(training_parser, ModelArguments, "l0.L0Config")
 
 
 def build(arguments: Any, data: Any, config: Any) -> tuple[Any, Any, Any]:
@@ -64,9 +61,7 @@ def finish(job: Any, arguments: Any) -> None:
     train_and_prune(job, arguments.test_before)
 
 
-def main() -> None:
-    run_training(make_parser, build, finish)
-
+main = partial(run_training, make_parser, build, finish)
 
 if __name__ == "__main__":
     run_script(main)

@@ -20,6 +20,7 @@ At the end there are the model, and `results.json` with the scores before and af
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hf_nmt_interp.training.arguments import ExportArguments, option
@@ -34,10 +35,7 @@ class ModelArguments(ExportArguments):
     test_before: bool = option(True, "Also score the test before the training.")
 
 
-def make_parser() -> Any:
-    from hf_nmt_interp.training.mrt import MRTConfig
-
-    return training_parser(ModelArguments, MRTConfig)
+make_parser = partial(training_parser, ModelArguments, "mrt.MRTConfig")
 
 
 def build(arguments: Any, data: Any, config: Any) -> tuple[Any, Any, Any]:
@@ -52,9 +50,7 @@ def finish(job: Any, arguments: Any) -> None:
     job.complete(arguments.export, {"before": before} if before else {})
 
 
-def main() -> None:
-    run_training(make_parser, build, finish)
-
+main = partial(run_training, make_parser, build, finish)
 
 if __name__ == "__main__":
     run_script(main)

@@ -16,6 +16,7 @@ Data are given as for `train_translation.py`, run the same command again to resu
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hf_nmt_interp.training.arguments import ExportArguments, option
@@ -31,10 +32,7 @@ class ModelArguments(ExportArguments):
     vocab_size: int = option(8000, "SentencePiece pieces of a new model, both languages.")
 
 
-def make_parser() -> Any:
-    from hf_nmt_interp.training.translation import TranslationConfig
-
-    return training_parser(ModelArguments, TranslationConfig)
+make_parser = partial(training_parser, ModelArguments, "translation.TranslationConfig")
 
 
 def build(arguments: Any, data: Any, config: Any) -> tuple[Any, Any, Any]:
@@ -47,9 +45,7 @@ def build(arguments: Any, data: Any, config: Any) -> tuple[Any, Any, Any]:
     return TranslationTrainer, new_seq2seq(arguments, tokenizer), tokenizer
 
 
-def main() -> None:
-    run_training(make_parser, build)
-
+main = partial(run_training, make_parser, build)
 
 if __name__ == "__main__":
     run_script(main)

@@ -18,6 +18,7 @@ complete checkpoint in --output_dir; the result is that of a run that was never 
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hf_nmt_interp.training.arguments import ExportArguments, option
@@ -37,10 +38,7 @@ class ModelArguments(ExportArguments):
     dropout: float = option(0.1, "Dropout on the residual branches.")
 
 
-def make_parser() -> Any:
-    from hf_nmt_interp.training.translation import TranslationConfig
-
-    return training_parser(ModelArguments, TranslationConfig)
+make_parser = partial(training_parser, ModelArguments, "translation.TranslationConfig")
 
 
 def build(arguments: Any, data: Any, config: Any) -> tuple[Any, Any, Any]:
@@ -57,9 +55,7 @@ def build(arguments: Any, data: Any, config: Any) -> tuple[Any, Any, Any]:
     return TranslationTrainer, new_marian(arguments, tokenizer), tokenizer
 
 
-def main() -> None:
-    run_training(make_parser, build)
-
+main = partial(run_training, make_parser, build)
 
 if __name__ == "__main__":
     run_script(main)

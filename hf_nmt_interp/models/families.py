@@ -206,29 +206,18 @@ def _bart_like(norm_first: bool) -> Callable[[Any], Parts]:
             own = attention(layer.self_attn, "decoder" if decoder else "encoder")
             yield Sublayer(own, layer.self_attn_layer_norm, norm_first)
             if decoder:
-                cross = attention(layer.encoder_attn, "cross")
-                yield Sublayer(cross, layer.encoder_attn_layer_norm, norm_first)
+                yield Sublayer(attention(layer.encoder_attn, "cross"), layer.encoder_attn_layer_norm, norm_first)
             branch = FeedForward(layer.fc1, layer.fc2, layer.activation_fn)
             yield Sublayer(branch, layer.final_layer_norm, norm_first)
 
         def stack(module: Any, decoder: bool) -> Stack:
-            return Stack(
-                module=module,
-                embedding=module.embed_tokens,
-                scale=float(getattr(module, "embed_scale", 1.0)),
-                embedding_norm=getattr(module, "layernorm_embedding", None),
-                layers=[list(sublayers(layer, decoder)) for layer in module.layers],
-                final_norm=getattr(module, "layer_norm", None),
-                positions=[module.embed_positions],
-            )
+            layers = [list(sublayers(layer, decoder)) for layer in module.layers]
+            scale = float(getattr(module, "embed_scale", 1.0))
+            first, last = getattr(module, "layernorm_embedding", None), getattr(module, "layer_norm", None)
+            return Stack(module, module.embed_tokens, scale, first, layers, last, [module.embed_positions])
 
-        base = model.model
-        return Parts(
-            encoder=stack(base.encoder, decoder=False),
-            decoder=stack(base.decoder, decoder=True),
-            projection=model.lm_head,
-            logits_bias=getattr(model, "final_logits_bias", None),
-        )
+        stacks = stack(model.model.encoder, decoder=False), stack(model.model.decoder, decoder=True)
+        return Parts(*stacks, model.lm_head, logits_bias=getattr(model, "final_logits_bias", None))
 
     return build
 
@@ -245,9 +234,8 @@ def _t5(model: Any) -> Parts:
         return Attention(kind, core, core.q, core.k, core.v, core.o, *sizes)
 
     def feed_forward(ffn: Any) -> FeedForward:
-        if hasattr(ffn, "wi_0"):
-            return FeedForward(ffn.wi_0, ffn.wo, ffn.act, gate=ffn.wi_1)
-        return FeedForward(ffn.wi, ffn.wo, ffn.act)
+        gated = hasattr(ffn, "wi_0")
+        return FeedForward(ffn.wi_0 if gated else ffn.wi, ffn.wo, ffn.act, ffn.wi_1 if gated else None)
 
     def sublayers(block: Any, decoder: bool) -> Iterator[Sublayer]:
         own, *cross, ffn = block.layer
@@ -277,8 +265,7 @@ def _bert2bert(model: Any) -> Parts:
         if decoder:
             yield attention(layer.crossattention, "cross")
         inner, outer = layer.intermediate, layer.output
-        branch = FeedForward(inner.dense, outer.dense, inner.intermediate_act_fn)
-        yield Sublayer(branch, outer.LayerNorm, False)
+        yield Sublayer(FeedForward(inner.dense, outer.dense, inner.intermediate_act_fn), outer.LayerNorm, False)
 
     def stack(module: Any, decoder: bool) -> Stack:
         embeddings = module.embeddings
@@ -292,21 +279,16 @@ def _bert2bert(model: Any) -> Parts:
         raise InputError("model", None, problem, "BertModel with BertLMHeadModel is")
     if getattr(model, "enc_to_dec_proj", None) is not None:
         raise InputError("model", None, "encoder and decoder of different width (enc_to_dec_proj) are not supported")
-    head = decoder.cls.predictions
-    last = head.transform
+    head, last = decoder.cls.predictions, decoder.cls.predictions.transform
     between = OutputHead(last.dense, last.transform_act_fn, last.LayerNorm)
     return Parts(stack(encoder, False), stack(decoder.bert, True), head.decoder, between)
 
 
-def _luong(model: Any) -> Parts:
-    return _without_layers(model, [WeightedSum(model.attention, list(range(model.config.attention_heads)))])
-
-
-def _conv(model: Any) -> Parts:
-    return _without_layers(model, [WeightedSum(layer.attention, [0]) for layer in model.decoder.layers])
-
-
-def _without_layers(model: Any, sums: list[WeightedSum]) -> Parts:
+def _not_a_transformer(model: Any) -> Parts:
+    if hasattr(model, "attention"):  # LSTM
+        sums = [WeightedSum(model.attention, list(range(model.config.attention_heads)))]
+    else:
+        sums = [WeightedSum(layer.attention, [0]) for layer in model.decoder.layers]
     encoder, decoder = (Stack(s, s.embed_tokens, 1.0, None, [], None) for s in (model.encoder, model.decoder))
     return Parts(encoder, decoder, model.lm_head, weighted_sums=sums)
 
@@ -319,6 +301,6 @@ _BUILDERS: dict[str, Callable[[Any], Parts]] = {
     "T5ForConditionalGeneration": _t5,
     "MT5ForConditionalGeneration": _t5,
     "EncoderDecoderModel": _bert2bert,
-    "LuongSeq2SeqForConditionalGeneration": _luong,
-    "ConvSeq2SeqForConditionalGeneration": _conv,
+    "LuongSeq2SeqForConditionalGeneration": _not_a_transformer,
+    "ConvSeq2SeqForConditionalGeneration": _not_a_transformer,
 }

@@ -15,6 +15,7 @@ from hf_nmt_interp.models.demo import find_model
 
 # what transformers comes to by values in a model's files that do not fit, besides its own refusals
 _MISFITS = AssertionError, AttributeError, KeyError, TypeError, ZeroDivisionError
+_NO_CONNECTION = "no connection to the Hub, and not downloaded before; give a local folder or demo:en-de"
 
 
 def load_model(kind: Any, name: str, argument: str = "--model", **settings: Any) -> Any:
@@ -39,6 +40,17 @@ def load_config(name: str, argument: str = "--model") -> Any:
 
     with _reading(name, argument) as place:
         return AutoConfig.from_pretrained(place, trust_remote_code=False)
+
+
+def class_of_family(mixin: Any, prefix: str, name: str, config: Any) -> Any:
+    """The class, of those with a mixin and a prefix such as "gated", for the family of a checkpoint and its config."""
+    classes = {
+        c.config_class.model_type.removeprefix(f"{prefix}_"): c for c in mixin.__subclasses__() if c.config_class
+    }
+    if (family := config.model_type.removeprefix(f"{prefix}_")) not in classes:
+        problem = f"is of the family {family!r}, which has no {prefix} models"
+        raise InputError("name", name, problem, f"{', '.join(classes)} have")
+    return classes[family]
 
 
 def load_tokenizer(name: str, argument: str = "--model") -> Any:
@@ -67,6 +79,7 @@ def _find(name: str, argument: str) -> str:
     if not os.path.exists(path):  # Path.exists raises for names that are too long for a file
         if is_path(name):
             raise InputError(argument, None, f"there is no folder {name!r}")
+        _check_connection(name, argument)
         return name
     if not (path / "config.json").exists():
         raise InputError(argument, name, "has no config.json", "give a folder written by save_pretrained")
@@ -76,6 +89,20 @@ def _find(name: str, argument: str) -> str:
         except ValueError as error:
             raise InputError(argument, None, f"{file} is not JSON ({error})", "save the model again") from error
     return str(path)
+
+
+def _check_connection(name: str, argument: str) -> None:
+    """Refuse a model on the Hub without a connection; loading would first retry each of its files for 23 seconds."""
+    from httpx2 import TransportError
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+
+    try:
+        if not isinstance(try_to_load_from_cache(name, "config.json"), str):
+            get_hf_file_metadata(hf_hub_url(name, "config.json"))
+    except TransportError as error:
+        raise InputError(argument, name, f"cannot be loaded: {_NO_CONNECTION}") from error
+    except (OSError, ValueError):  # the Hub's answers, names that it does not allow: loading reports them
+        pass
 
 
 @contextmanager
@@ -90,8 +117,7 @@ def _reading(name: str, argument: str) -> Iterator[str]:
     try:
         yield place
     except (*wrong, *_MISFITS) as error:
-        reason = _reason(error, os.path.exists(place))
-        raise InputError(argument, name, f"cannot be loaded: {reason}") from error
+        raise InputError(argument, name, f"cannot be loaded: {_reason(error, os.path.exists(place))}") from error
 
 
 def _check_weights(argument: str, name: str, model: Any, info: dict[str, Any]) -> None:
@@ -130,7 +156,7 @@ def _reason(error: Exception, is_local: bool) -> str:
     if is_local:
         return text[:200]
     if _is_offline(error):
-        return "no connection to the Hub, and not downloaded before; give a local folder or demo:en-de"
+        return _NO_CONNECTION
     if "not a valid model identifier" in text or "404" in text:
         return "no such model on the Hub and no such folder here (private ones need `hf auth login`)"
     return text[:200]

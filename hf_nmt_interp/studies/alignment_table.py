@@ -67,27 +67,17 @@ DIRECTIONS = ("forward", "backward")
 
 
 class AlignmentTable:
-    """Makes the rows of the table one by one.
-
-    Args:
-        forward: source-target model and tokenizer.
-        backward: target-source model and tokenizer.
-        pairs: gold sentence pairs, words between spaces.
-        gold: their sure and possible links.
-        folder: where results are kept; texts and weights are compared, so that it can be used again and again.
-        batch_size: pairs at a time.
-        say: called with a line about each batch.
-    """
+    """Makes the rows of the table one by one."""
 
     def __init__(
         self,
-        forward: tuple[Any, Any],
-        backward: tuple[Any, Any],
-        pairs: Sequence[Pair],
-        gold: Gold,
-        folder: str | Path,
-        batch_size: int = 16,
-        say: Callable[[str], None] = lambda line: None,
+        forward: tuple[Any, Any],  # source-target model and tokenizer
+        backward: tuple[Any, Any],  # target-source model and tokenizer
+        pairs: Sequence[Pair],  # gold sentence pairs, words between spaces
+        gold: Gold,  # their sure and possible links
+        folder: str | Path,  # for results; texts and weights are compared, so that it can be used again and again
+        batch_size: int = 16,  # pairs at a time
+        say: Callable[[str], None] = lambda line: None,  # called with a line about each batch
     ) -> None:
         self.translators, self.gold = dict(zip(DIRECTIONS, (forward, backward), strict=True)), gold
         self.folder, self.batch_size, self.say = Path(folder), batch_size, say
@@ -157,11 +147,10 @@ class AlignmentTable:
             return FIXED[name]
         if not self._choices:
             self.say("choosing attention layers and heads by agreement of the two directions")
-            forward, backward = (
-                attention_links(*self.translators[d], *_sides(self.pairs[d]), self.batch_size) for d in DIRECTIONS
-            )
+            size = self.batch_size
+            links = [attention_links(*self.translators[d], *_sides(self.pairs[d]), size) for d in DIRECTIONS]
             for row, (heads, shifted) in CHOSEN.items():
-                choices = zip(DIRECTIONS, agreeing_attention(forward, backward, heads, shifted), strict=True)
+                choices = zip(DIRECTIONS, agreeing_attention(links[0], links[1], heads, shifted), strict=True)
                 self._choices[row] = {d: {"layer": c.layer, "head": c.head, "shifted": c.shifted} for d, c in choices}
         return "attention", self._choices[name][direction]
 

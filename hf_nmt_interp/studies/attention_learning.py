@@ -33,19 +33,12 @@ _ROWS = 1000  # output words whose pairs of positions are held at a time
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """One of the study's trainings.
+    """One of the study's trainings."""
 
-    Attributes:
-        attention_mode: of the LSTM model; None for the proxy.
-        seed: added to that of the study.
-        scores: that its snapshots hold.
-        last_scores: more of them at the end.
-    """
-
-    attention_mode: str | None
-    seed: int
-    scores: tuple[str, ...]
-    last_scores: tuple[str, ...] = ()
+    attention_mode: str | None  # of the LSTM model; None for the proxy
+    seed: int  # added to that of the study
+    scores: tuple[str, ...]  # that its snapshots hold
+    last_scores: tuple[str, ...] = ()  # more of them at the end
 
 
 RUNS = {
@@ -82,14 +75,7 @@ def is_complete(folder: str | Path, steps: int) -> bool:
 
 
 def mean_agreement(u: Tensor, v: Tensor, kept: Tensor, measure: str = "agreement") -> float:
-    """Mean over output words; those for which a measure is not defined (tau without pairs) are left out.
-
-    Args:
-        u: [N, L].
-        v: [N, L].
-        kept: [N, L], which positions a word has.
-        measure: "agreement" or "kendall_tau".
-    """
+    """Mean of a measure of u and v [N, L] at kept positions [N, L], over words that have it (tau needs pairs)."""
     check_choice("measure", measure, MEASURES)
     if u.shape != v.shape:
         problem = f"have the shapes {list(u.shape)} and {list(v.shape)}"
@@ -135,9 +121,6 @@ def table_row(curves: list[Row]) -> Row:
 
     A(alpha,beta_uf) is the largest over the uniform training (appendix A.7), and that step's beta_uf stands in the
     other columns. xi is starred, by its name in `starred`, if the second seed never agrees as well.
-
-    Args:
-        curves: of `learning_curves`.
     """
 
     def curve(name: str) -> dict[int, float]:
@@ -146,8 +129,7 @@ def table_row(curves: list[Row]) -> Row:
     alpha_uf, second = curve("A(alpha,beta_uf)"), curve("A(alpha,alpha_2)")
     best = best_first(sorted(alpha_uf), alpha_uf.__getitem__, score)[0] if alpha_uf else -1
     row: Row = {name: curve(name).get(best) for name in ("A(alpha,beta_uf)", "A(beta_uf,beta_px)", "A(delta,beta_uf)")}
-    row["A(alpha,beta)"] = next(iter(curve("A(alpha,beta)").values()), None)
-    row["A(random)"] = next(iter(curve("A(random)").values()), None)
+    row |= {name: next(iter(curve(name).values()), None) for name in ("A(alpha,beta)", "A(random)")}
     performance, starred = curve("performance(second_seed)"), []
     for pair in ("alpha,beta_uf", "alpha,beta"):
         value = row[f"A({pair})"]

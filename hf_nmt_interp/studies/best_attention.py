@@ -17,6 +17,8 @@ from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.decoding.batch import Batch, evaluating, run_model
 from hf_nmt_interp.decoding.pairs import Pairs, Text
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.metrics import best_first
+from hf_nmt_interp.metrics.aer import rate
 from hf_nmt_interp.metrics.aer.rate import alignment_error_rate
 from hf_nmt_interp.models.families import Parts, parts
 from hf_nmt_interp.text.pharaoh import Links
@@ -60,7 +62,7 @@ def attention_error_rates(
         raise InputError("gold", len(sure), f"pairs, but {len(sources)} sources and {len(targets)} targets")
     links = attention_links(model, tokenizer, sources, targets, batch_size)
     rates = [AttentionChoice(*key, alignment_error_rate(found, sure, possible)["aer"]) for key, found in links.items()]
-    return sorted(rates, key=lambda choice: choice.aer)
+    return best_first(rates, lambda choice: choice.aer, rate)
 
 
 def attention_links(
@@ -100,11 +102,9 @@ def agreeing_attention(
         for links in (forward, backward)
     )
     flipped = {key: [flip(pair) for pair in found] for key, found in theirs.items()}
-    aer, mine, other = min(
-        ((alignment_error_rate(ours[a], flipped[b])["aer"], a, b) for a, b in product(ours, flipped)),
-        key=lambda choice: choice[0],
-    )
-    return AttentionChoice(*mine, aer), AttentionChoice(*other, aer)
+    rates = {(a, b): alignment_error_rate(ours[a], flipped[b])["aer"] for a, b in product(ours, flipped)}
+    chosen: tuple[Key, Key] = best_first(rates, rates.__getitem__, rate)[0]
+    return AttentionChoice(*chosen[0], rates[chosen]), AttentionChoice(*chosen[1], rates[chosen])
 
 
 def best_attention(

@@ -6,6 +6,7 @@ Definitions: docs/methods.md, Contribution statistics.
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,7 +20,7 @@ from hf_nmt_interp.attribution.registry import make_method
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.batch import evaluating, run_model
 from hf_nmt_interp.decoding.pairs import Pairs
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.studies import PREFIXES
 from hf_nmt_interp.text.progress import Track, no_progress
 from hf_nmt_interp.text.tokens import Encoded, encode_source, encode_target
@@ -111,10 +112,9 @@ def contribution_study(
 ) -> ContributionStudy:
     """Source contribution, position influence, entropies, accuracy and distance to a final model, by position.
 
-    Prefixes: `reference`; `model`, the translations that each model makes of sources of the same length, those of the
-    right length kept; `random`, the references of other sentences of the set, shuffled. Accuracy (the share of labels
-    that are the model's first choice) is of reference prefixes only. KL is D(model || final) of the influences of
-    source and prefix tokens on a step, and needs the same prefixes for both: reference or random.
+    Prefixes: `reference`; `model`, the model's own translations of the right length; `random`, the references of other
+    sentences of the set, shuffled. Accuracy (the share of labels that are the model's first choice) is of reference
+    prefixes only. KL is D(model || final) of the influences of source and prefix tokens, not with model prefixes.
 
     Args:
         models: a model, or a dict from names to models or to functions that load one (one is held at a time).
@@ -122,8 +122,7 @@ def contribution_study(
         sources: sentences.
         targets: their translations.
         prefixes: some of `reference`, `model`, `random`.
-        lengths: (source, target) tokens, with EOS, of each set; where a side is None, its most frequent length is
-            taken. None for one set of the most frequent lengths.
+        lengths: (source, target) tokens, with EOS, of each set; None, for a side or all, takes the most frequent.
         limit: most sentences of a set.
         final: name of the model that the others are compared with.
         method: name of an attribution method.
@@ -134,14 +133,7 @@ def contribution_study(
         settings: of the method.
     """
     named: Mapping[str, Any] = models if isinstance(models, Mapping) else {"model": models}
-    if not named:
-        raise InputError("models", None, "none given", "a study needs at least one")
-    if wrong := [prefix for prefix in prefixes if prefix not in PREFIXES]:
-        raise InputError("prefixes", wrong[0], f"is not one of {', '.join(PREFIXES)}")
-    if final is not None and final not in named:
-        raise InputError("final", final, f"is not one of the models {', '.join(named)}")
-    if len(sources) != len(targets):
-        raise InputError("targets", len(targets), f"targets for {len(sources)} sources", "give one each")
+    _check(named, prefixes, final, sources, targets)
     sets = _sets(tokenizer, sources, targets, lengths or [(None, None)], limit)
     order = sorted(named, key=lambda name: name != final)  # the final model first: the others need its influences
     rows: list[Row] = []
@@ -149,20 +141,29 @@ def contribution_study(
     for name in track(order, "Studying"):
         model = named[name] if hasattr(named[name], "config") else named[name]()
         explainer = make_method(model, method, **settings)
-        for bucket in sets:
-            for prefix in prefixes:
-                pairs = bucket.pairs(prefix, model, tokenizer, batch_size, generate, seed)
-                results = explain(explainer, pairs, batch_size, settings)
-                curves = {stat: [compute(r) for r in results] for stat, compute in STATISTICS.items()}
-                if prefix == "reference":
-                    curves[ACCURACY] = _accuracy(model, pairs, batch_size)
-                if final is not None and prefix != "model":
-                    goal = goals.setdefault((bucket.lengths, prefix), results)
-                    curves[KL] = [influence_kl(r, other) for r, other in zip(results, goal, strict=True)]
-                rows += _rows(curves, dict(zip(_KEYS, (name, prefix, *bucket.lengths), strict=False)))
+        for bucket, prefix in product(sets, prefixes):
+            pairs = bucket.pairs(prefix, model, tokenizer, batch_size, generate, seed)
+            results = explain(explainer, pairs, batch_size, settings)
+            curves = {stat: [compute(r) for r in results] for stat, compute in STATISTICS.items()}
+            if prefix == "reference":
+                curves[ACCURACY] = _accuracy(model, pairs, batch_size)
+            if final is not None and prefix != "model":
+                goal = goals.setdefault((bucket.lengths, prefix), results)
+                curves[KL] = [influence_kl(r, other) for r, other in zip(results, goal, strict=True)]
+            rows += _rows(curves, dict(zip(_KEYS, (name, prefix, *bucket.lengths), strict=False)))
         del model, explainer
-    rank = {name: i for i, name in enumerate(named)}
-    return ContributionStudy(sorted(rows, key=lambda row: rank[row["model"]]))
+    return ContributionStudy(sorted(rows, key=lambda row: list(named).index(row["model"])))
+
+
+def _check(models: Mapping, prefixes: Sequence[str], final: str | None, sources: Sequence, targets: Sequence) -> None:
+    if not models:
+        raise InputError("models", None, "none given", "a study needs at least one")
+    for prefix in prefixes:
+        check_choice("prefixes", prefix, PREFIXES)
+    if final is not None and final not in models:
+        raise InputError("final", final, f"is not one of the models {', '.join(models)}")
+    if len(sources) != len(targets):
+        raise InputError("targets", len(targets), f"targets for {len(sources)} sources", "give one each")
 
 
 def influence_kl(result: AttributionResult, final: AttributionResult) -> np.ndarray:
@@ -174,9 +175,7 @@ def influence_kl(result: AttributionResult, final: AttributionResult) -> np.ndar
     """
     p, q = (np.concatenate([r.source, r.prefix], axis=1, dtype=np.float64) for r in (result, final))
     if min(p.min(), q.min()) < 0:
-        raise InputError(
-            "result", None, "some contributions are negative", "KL needs a method without signs, e.g. lrp"
-        )
+        raise InputError("result", None, "some contributions are negative", "KL needs a method without signs: lrp")
     p, q = p / p.sum(-1, keepdims=True), q / q.sum(-1, keepdims=True)
     ratio = np.where(p > 0, p, 1) / np.where(p > 0, np.maximum(q, _LEAST), 1)
     return (p * np.log(ratio)).sum(-1)
@@ -203,16 +202,13 @@ class _Set:
     targets: list[Encoded]
     pool: list[Encoded]
 
-    def pairs(
-        self, prefix: str, model: Any, tokenizer: Any, batch_size: int, generate: dict[str, Any] | None, seed: int
-    ) -> Pairs:
+    def pairs(self, prefix: str, model: Any, tokenizer: Any, batch_size: int, generate: Any, seed: int) -> Pairs:
         """Sources, with the targets that serve as prefixes."""
         if prefix == "model":
             made = Pairs.translate(model, tokenizer, self.pool, batch_size, generate)
             kept = [n for n, pair in enumerate(made) if len(pair.ids.target_ids) == self.lengths[1]]
             if not kept:
-                source, target = self.lengths
-                problem = f"none of {len(made)} sources of {source} tokens is translated by {target}"
+                problem = "none of {} sources of {} tokens is translated by {}".format(len(made), *self.lengths)
                 raise InputError("lengths", None, problem, "take other lengths or more sentences")
             return made.pick(kept[: len(self.sources)])
         targets = self.targets
@@ -227,17 +223,15 @@ class _Set:
 
 
 def _sets(tokenizer: Any, sources: Sequence[str], targets: Sequence[str], lengths: Sequence[Lengths], limit: int):
-    encoded = [
-        (encode_source(tokenizer, s), encode_target(tokenizer, t)) for s, t in zip(sources, targets, strict=True)
-    ]
+    pairs = zip(sources, targets, strict=True)
+    encoded = [(encode_source(tokenizer, source), encode_target(tokenizer, target)) for source, target in pairs]
     buckets = length_buckets((len(s.ids), len(t.ids)) for s, t in encoded)
     found = []
     for wanted in lengths:
         fits = [size for size in buckets if all(w in (None, n) for w, n in zip(wanted, size, strict=True))]
         if not fits:
-            frequent = ", ".join(f"{size} ({len(rows)})" for size, rows in list(buckets.items())[:5])
-            remedy = f"the most frequent are {frequent or 'none'}"
-            raise InputError("lengths", None, f"no pair has {wanted} tokens", remedy)
+            frequent = ", ".join(f"{size} ({len(rows)})" for size, rows in list(buckets.items())[:5]) or "none"
+            raise InputError("lengths", None, f"no pair has {wanted} tokens", f"the most frequent are {frequent}")
         rows = buckets[fits[0]][:limit]
         pool = [s for s, _ in encoded if len(s.ids) == fits[0][0]][: _POOL * limit]
         found.append(_Set(fits[0], [encoded[i][0] for i in rows], [encoded[i][1] for i in rows], pool))

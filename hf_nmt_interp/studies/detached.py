@@ -74,17 +74,14 @@ def detached_study(
     other = np.empty_like(order)
     other[order] = np.roll(order, 1)  # one cycle: nobody keeps its own
     if any(sources[i] == sources[j] for i, j in enumerate(other)):
-        problem = "a sentence given twice was paired with itself"
-        raise InputError("sources", None, problem, "leave repeated sentences out")
+        raise InputError("sources", None, "a sentence given twice was paired with itself", "leave repeated ones out")
     explainer = make_method(model, method, **settings)
     if not explainer.shares_total or explainer.signed:
         raise InputError("method", method, "shares out no total: it has no source share", "use lrp")
     true = Pairs.translate(model, tokenizer, sources, batch_size, generate, track=track)
     moved = zip(true.pick(other.tolist()), true, strict=True)
-    detached = replace(
-        true,
-        items=[replace(y, ids=replace(y.ids, source_ids=x.ids.source_ids), source=x.source) for x, y in moved],
-    )
+    items = [replace(y, ids=replace(y.ids, source_ids=x.ids.source_ids), source=x.source) for x, y in moved]
+    detached = replace(true, items=items)
     found: dict[str, list[tuple[float, float]]] = {}
     for kind, pairs in (("true", true), ("detached", detached)):
         # the first step has no prefix: its share is 1 whatever the source
@@ -94,7 +91,6 @@ def detached_study(
             if len(r.start) > 1 and r.log_probs is not None
         ]
     if not found["true"]:
-        remedy = "the source share is that of steps after the first"
-        raise InputError("sources", None, "no translation has words", remedy)
+        raise InputError("sources", None, "no translation has words", "the first step has no source share")
     names = "source_share", "log_probability"
     return DetachedStudy(**{kind: dict(zip(names, np.array(x).T, strict=True)) for kind, x in found.items()})

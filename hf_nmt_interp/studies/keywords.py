@@ -8,6 +8,7 @@ from random import Random
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.corpus import Example
+from hf_nmt_interp.text.files import write_whole
 
 Text = tuple[str, list[str]]  # class and words
 PAD, UNKNOWN = 0, 1
@@ -38,8 +39,7 @@ def planted_texts(number: int, seed: int | str = 0, keywords: int = 20, fillers:
 
 def write_texts(texts: Iterable[Text], path: str | Path) -> None:
     """One line a text: its class, a tab, words between spaces."""
-    lines = [f"{name}\t{' '.join(words)}\n" for name, words in texts]
-    Path(path).write_text("".join(lines), encoding="utf-8")
+    write_whole(path, "".join(f"{name}\t{' '.join(words)}\n" for name, words in texts))
 
 
 def read_texts(path: str | Path) -> list[Text]:
@@ -48,9 +48,8 @@ def read_texts(path: str | Path) -> list[Text]:
     try:
         lines = Path(path).read_text(encoding="utf-8").split("\n")
     except OSError as error:
-        raise InputError(
-            str(path), None, str(error.strerror), "give a file of lines with a class, a tab and words"
-        ) from error
+        remedy = "give a file of lines with a class, a tab and words"
+        raise InputError(str(path), None, str(error.strerror), remedy) from error
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -62,12 +61,7 @@ def read_texts(path: str | Path) -> list[Text]:
 
 
 class WordIds:
-    """Numbers of words and classes: words rarer than `min_count` are unknown (snell2021, appendix A.8).
-
-    Args:
-        texts: of the training set.
-        min_count: of a word to get a number of its own.
-    """
+    """Numbers of words and classes of training texts: words rarer than `min_count` are unknown (snell2021, A.8)."""
 
     def __init__(self, texts: list[Text], min_count: int = 3) -> None:
         counts = Counter(word for _, words in texts for word in words)

@@ -6,7 +6,8 @@ by one, and the gradient of the sum of their losses is each model's own: one Ada
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +23,15 @@ from hf_nmt_interp.text.files import atomic
 
 
 class Stack(ABC):
-    """Weights of R models of one configuration.
-
-    Attributes:
-        config: of all of them.
-        weights: by the models' own names, [R, ...]; leaves that need gradients where the models' do.
-    """
+    """Weights of R models of one configuration, by their names, [R, ...]; they need gradients as the models' do."""
 
     def __init__(self, models: Sequence[Any]) -> None:
         if not models:
             raise InputError("models", None, "is empty", "give at least one")
         self.config = models[0].config
         if self.config.dropout and models[0].training:
-            raise InputError(
-                "models", None, f"dropout={self.config.dropout}", "models side by side have none, set dropout=0"
-            )
+            remedy = "models side by side have none, set dropout=0"
+            raise InputError("models", None, f"dropout={self.config.dropout}", remedy)
         stacked, _ = stack_module_state(list(models))
         self.weights: dict[str, Tensor] = {
             name: stacked[name].detach().requires_grad_(parameter.requires_grad)
@@ -89,18 +84,16 @@ class StackedTranslators(Stack):
 
     def __init__(self, models: Sequence[Any]) -> None:
         super().__init__(models)
-        wanted = {"bidirectional": False, "encoder_layers": 1, "decoder_layers": 1, "attention": "general"}
-        for field, value in (wanted | {"output": "hidden"}).items():
+        wanted = {"bidirectional": False, "encoder_layers": 1, "decoder_layers": 1}
+        for field, value in (wanted | {"attention": "general", "output": "hidden"}).items():
             if (found := getattr(self.config, field)) != value:
-                raise InputError(
-                    "models", None, f"{field}={found!r}", f"translators side by side have {field}={value!r}"
-                )
+                remedy = f"translators side by side have {field}={value!r}"
+                raise InputError("models", None, f"{field}={found!r}", remedy)
 
     def __call__(self, source: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Logits [R, B, T, V] and attention weights [R, B, T, K, S] from words [R, B, S] and [R, B, T]."""
         start = torch.full_like(labels[..., :1], self.config.decoder_start_token_id)
-        shared = "encoder.embed_tokens.weight"
-        own = "decoder.embed_tokens.weight"
+        shared, own = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
         h = self.lstm("encoder.layers.forwards.0", shared, source)
         read = torch.cat([start, labels[..., :-1]], -1)
         s = self.lstm("decoder.layers.0", own if own in self.weights else shared, read, h[:, :, -1])
@@ -119,10 +112,8 @@ class StackedClassifiers(Stack):
 
     def __init__(self, models: Sequence[Any]) -> None:
         super().__init__(models)
-        if self.config.encoder_layers != 1:
-            raise InputError(
-                "models", None, f"encoder_layers={self.config.encoder_layers}", "classifiers side by side have 1"
-            )
+        if (layers := self.config.encoder_layers) != 1:
+            raise InputError("models", None, f"encoder_layers={layers}", "classifiers side by side have 1")
 
     def __call__(self, source: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Logits [R, B, C], attention weights [R, B, S] and the logits of each state alone [R, B, S, C]."""
@@ -143,27 +134,18 @@ def losses(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def train(
-    stack: Stack,
-    batch: Callable[[int], tuple[Tensor, Tensor]],
-    evaluate: Callable[[], dict[str, Tensor]],
+    stack: Stack,  # of models; they are trained in place
+    batch: Callable[[int], tuple[Tensor, Tensor]],  # words [R, B, S] and labels [R, B, ...] of a step, always the same
+    evaluate: Callable[[], dict[str, Tensor]],  # results of the models as they are
     *,
-    steps: int,
-    eval_steps: int,
-    learning_rate: float,
-    file: Path,
+    steps: int,  # of training
+    eval_steps: int,  # between two evaluations
+    learning_rate: float,  # of Adam
+    file: Path,  # where the state of the run is kept, as safetensors
 ) -> list[dict[str, Any]]:
     """Train all models by Adam; what was evaluated every `eval_steps` steps, first at step 0.
 
     A stopped run resumes from its last evaluation; a run that has ended is read from its file.
-
-    Args:
-        stack: of models; they are trained in place.
-        batch: from a step to words [R, B, S] and labels [R, B, ...]; the same step gives the same batch.
-        evaluate: results of the models as they are.
-        steps: of training.
-        eval_steps: between two evaluations.
-        learning_rate: of Adam.
-        file: where the state of the run is kept, as safetensors.
     """
     optimizer = torch.optim.Adam(stack.trained(), lr=learning_rate)
     records: list[dict[str, Any]] = []
@@ -173,13 +155,13 @@ def train(
         if first < steps:
             for name, weight in stack.weights.items():
                 weight.data.copy_(saved["weights"][name])
-            optimizer.load_state_dict(optimizer.state_dict() | {"state": _by_parameter(saved["optimizer"])})
+            optimizer.load_state_dict(optimizer.state_dict() | {"state": saved["optimizer"]})
     for step in range(first, steps + 1):
         if step % eval_steps == 0 and (not records or records[-1]["step"] < step):
             with torch.no_grad():
                 records.append({"step": step, **evaluate()})
-            state = {"weights": stack.weights, "optimizer": _by_name(optimizer)} if step < steps else {}
-            _write(file, step, state, records)
+            state = {"weights": stack.weights, "optimizer": optimizer.state_dict()["state"]}
+            _write(file, step, state if step < steps else {}, records)
         if step < steps:
             source, labels = batch(step)
             optimizer.zero_grad()
@@ -188,44 +170,28 @@ def train(
     return records
 
 
-def _by_name(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The state of an Adam, e.g. {"0/step": ..., "0/exp_avg": ...}: a number of a parameter and a name."""
-    states = optimizer.state_dict()["state"]
-    return {f"{number}/{name}": tensor for number, state in states.items() for name, tensor in state.items()}
+def _flat(nested: dict[Any, Any], path: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Tensors by the way to them, e.g. "optimizer/0/exp_avg"."""
+    for key, value in nested.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{path}{key}/")
+        else:
+            yield f"{path}{key}", value.detach().clone(memory_format=torch.contiguous_format)
 
 
-def _by_parameter(tensors: dict[str, Tensor]) -> dict[int, dict[str, Tensor]]:
-    """What `_by_name` was made of."""
-    found: dict[int, dict[str, Tensor]] = {}
-    for key, tensor in tensors.items():
-        number, _, name = key.partition("/")
-        found.setdefault(int(number), {})[name] = tensor
-    return found
-
-
-def _write(file: Path, step: int, state: dict[str, dict[str, Tensor]], records: list[dict[str, Any]]) -> None:
+def _write(file: Path, step: int, state: dict[str, Any], records: list[dict[str, Any]]) -> None:
     """A safetensors file of a run that has got to a step; a kill leaves the whole file, or the one before."""
-    parts = state | {f"records/{record['step']}": record for record in records}
-    tensors = {
-        f"{part}/{name}": tensor.detach().clone(memory_format=torch.contiguous_format)
-        for part, named in parts.items()
-        for name, tensor in named.items()
-        if name != "step"
-    }
+    kept = {record["step"]: {key: x for key, x in record.items() if key != "step"} for record in records}
     with atomic(file) as part:
-        save_file(tensors, part, {"step": str(step)})
+        save_file(dict(_flat(state | {"records": kept})), part, {"step": str(step)})
 
 
-def _read(file: Path) -> tuple[int, dict[str, dict[str, Tensor]], list[dict[str, Any]]]:
+def _read(file: Path) -> tuple[int, dict[str, Any], list[dict[str, Any]]]:
     """Step, weights and optimizer (if the run has not ended) and records of a file of `_write`."""
-    state: dict[str, dict[str, Tensor]] = {"weights": {}, "optimizer": {}}
-    records: dict[int, dict[str, Any]] = {}
+    found: dict[Any, Any] = {"optimizer": {}}  # without a state before the first step
     with safe_open(file, "pt") as saved:
         for key in saved.keys():  # noqa: SIM118 - no dictionary
-            part, _, name = key.partition("/")
-            if part == "records":
-                step, _, name = name.partition("/")
-                records.setdefault(int(step), {"step": int(step)})[name] = saved.get_tensor(key)
-            else:
-                state[part][name] = saved.get_tensor(key)
-        return int(saved.metadata()["step"]), state, [records[step] for step in sorted(records)]
+            *path, name = [int(part) if part.isdecimal() else part for part in key.split("/")]
+            reduce(lambda inner, part: inner.setdefault(part, {}), path, found)[name] = saved.get_tensor(key)
+        records = [{"step": step, **record} for step, record in sorted(found["records"].items())]
+        return int(saved.metadata()["step"]), found, records

@@ -14,7 +14,7 @@ from torch import Tensor
 from hf_nmt_interp.analysis.flips import flip_influence
 from hf_nmt_interp.analysis.probe import lexical_probe
 from hf_nmt_interp.decoding.batch import evaluating
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.text.files import atomic
 
 SNAPSHOT_SCORES = ("alpha", "beta", "delta")
@@ -59,8 +59,8 @@ def take_snapshot(
         batches: padded `input_ids`, `attention_mask` and `labels` ([B, T], -100 is padding; of a classifier [B]).
         scores: which ones.
     """
-    if unknown := [name for name in scores if name not in SNAPSHOT_SCORES]:
-        raise InputError("scores", unknown[0], f"is not one of {', '.join(SNAPSHOT_SCORES)}")
+    for name in scores:
+        check_choice("scores", name, SNAPSHOT_SCORES)
     found: dict[str, list[Tensor]] = {name: [] for name in scores}
     kept, right, words = [], 0, 0
     for batch in batches:

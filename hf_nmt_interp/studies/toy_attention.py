@@ -67,12 +67,9 @@ class ToySettings:
         del settings["output_dir"]
         file = self.output_dir / "settings.json"
         if file.exists() and (before := json.loads(file.read_text())) != settings:
-            changed = ", ".join(
-                f"{name}={before.get(name)}" for name in settings if before.get(name) != settings[name]
-            )
-            raise InputError(
-                "--output_dir", str(self.output_dir), f"has runs with {changed}", "take the same, or another folder"
-            )
+            changed = [f"{name}={before.get(name)}" for name in settings if before.get(name) != settings[name]]
+            problem = f"has runs with {', '.join(changed)}"
+            raise InputError("--output_dir", str(self.output_dir), problem, "take the same, or another folder")
         write_whole(file, json.dumps(settings, indent=1) + "\n")
 
 
@@ -163,18 +160,11 @@ def summary(rows: Sequence[Row]) -> list[Row]:
     for curve, runs in runs_of(rows).items():
         final = [run[max(run)] for run in runs.values()]
         reached = [min(good) for run in runs.values() if (good := [s for s, value in run.items() if value >= LEARNED])]
-        found.append(
-            {
-                "condition": curve,
-                "seeds": len(runs),
-                "learned": sum(value >= LEARNED for value in final),
-                "failed": sum(value < FAILED for value in final),
-                "steps to 95 %": f"{median(reached):g}" if reached else "-",
-                "accuracy": f"{mean(final):.1%}",
-                "from": f"{min(final):.1%}",
-                "to": f"{max(final):.1%}",
-            }
-        )
+        row = {"condition": curve, "seeds": len(runs), "learned": sum(value >= LEARNED for value in final)}
+        row |= {"failed": sum(value < FAILED for value in final)}
+        row |= {"steps to 95 %": f"{median(reached):g}" if reached else "-"}
+        ends = {"accuracy": mean(final), "from": min(final), "to": max(final)}
+        found.append(row | {name: f"{value:.1%}" for name, value in ends.items()})
     return found
 
 

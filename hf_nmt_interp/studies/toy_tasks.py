@@ -24,17 +24,11 @@ def mixture(rng: np.random.Generator, number: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class CopyTask:
-    """Sequences that are to be copied, in their own order or another fixed one.
+    """Sequences that are to be copied, in their own order or another fixed one."""
 
-    Attributes:
-        words: in the vocabulary; the start token is the next number.
-        permuted: the output is x_pi(1), ..., x_pi(40), with one pi for each seed (eq. 25).
-        mixed: of two kinds, with 40 words each.
-    """
-
-    words: int
-    permuted: bool = False
-    mixed: bool = False
+    words: int  # in the vocabulary; the start token is the next number
+    permuted: bool = False  # the output is x_pi(1), ..., x_pi(40), with one pi for each seed (eq. 25)
+    mixed: bool = False  # of two kinds, with 40 words each
 
     def order(self, seed: int) -> np.ndarray:
         """Pi: the position in the source of each word of the output."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.models.loading import is_path
 from hf_nmt_interp.text.tokens import Punctuation, separate_punctuation
 
 GIVE_FILES = "does not name the data", "give two text files or one JSONL file"
@@ -17,9 +16,8 @@ GIVE_FILES = "does not name the data", "give two text files or one JSONL file"
 
 def option(default: Any, text: str) -> Any:
     """A field of a dataclass of arguments, with its help; a list is copied for each object."""
-    if isinstance(default, list):
-        return field(default_factory=lambda: list(default), metadata={"help": text})
-    return field(default=default, metadata={"help": text})
+    value: Any = {"default_factory": default.copy} if isinstance(default, list) else {"default": default}
+    return field(**value, metadata={"help": text})
 
 
 @dataclass
@@ -92,28 +90,6 @@ def check_data(data: DataArguments, config: Any) -> None:
         raise InputError("--output_dir", config.output_dir, "cannot be created or written to", "name another")
 
 
-def check_reachable(name: str | None, argument: str) -> None:
-    """Refuse a checkpoint on the Hub without a connection; loading would first retry each of its files for 23 seconds.
-
-    Args:
-        name: of the checkpoint; folders, demos and models in the cache are not looked up.
-        argument: that named it.
-    """
-    if name is None or name.startswith("demo:") or is_path(name) or os.path.exists(name):
-        return
-    from httpx2 import TransportError
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
-
-    try:
-        if not isinstance(try_to_load_from_cache(name, "config.json"), str):
-            get_hf_file_metadata(hf_hub_url(name, "config.json"))
-    except TransportError as error:
-        problem = "cannot be loaded: no connection to the Hub, and not downloaded before"
-        raise InputError(argument, name, problem, "give a local folder or demo:en-de") from error
-    except (OSError, ValueError):  # the Hub's answers, names that it does not allow: loading reports them
-        pass
-
-
 def open_split(data: DataArguments, split: str) -> Iterable[tuple[str, str]]:
     """Pairs of "train", "valid" or "test"; starts over at each `iter()`."""
     from hf_nmt_interp.text.corpus import read_dataset, read_pairs
@@ -124,18 +100,15 @@ def open_split(data: DataArguments, split: str) -> Iterable[tuple[str, str]]:
     if data.dataset is not None:
         if len(where) != 1:
             raise InputError(f"--{split}", where, "does not name one split", "with --dataset, give the name of one")
-        options: dict[str, Any] = {"config": data.dataset_config, "split": where[0]}
-        streaming = data.streaming and split == "train"
-        read = partial(read_dataset, data.dataset, **fields, **options, streaming=streaming)
+        fields |= {"config": data.dataset_config, "split": where[0], "streaming": data.streaming and split == "train"}
+        read = partial(read_dataset, data.dataset, **fields)
     elif len(where) in (1, 2):
         read = partial(read_pairs, *where, **fields)
     else:
         raise InputError(f"--{split}", where, *GIVE_FILES)
     if data.punctuation == "attached":
         return Restartable(read)
-    return Restartable(
-        lambda: ((separate_punctuation(source), separate_punctuation(target)) for source, target in read())
-    )
+    return Restartable(lambda: (tuple(map(separate_punctuation, pair)) for pair in read()))
 
 
 def read_split(data: DataArguments, split: str) -> list[tuple[str, str]]:

@@ -29,18 +29,10 @@ from hf_nmt_interp.training.translation import TranslationTrainer
 
 
 class Task(ABC):
-    """Data and models of a task.
+    """Data and models of a task."""
 
-    Attributes:
-        EARLY: steps at which the paper looks at its models first (appendix A.8).
-        EVERY: steps between its later looks.
-        train: examples of ids.
-        valid: examples of ids of the validation set.
-        pad_id: of padding.
-    """
-
-    EARLY: tuple[int, ...]
-    EVERY: int
+    EARLY: tuple[int, ...]  # steps at which the paper looks at its models first (appendix A.8)
+    EVERY: int  # steps between its later looks
     train: list[Example]
     valid: list[Example]
     pad_id: int
@@ -109,7 +101,6 @@ class Classification(Task):
     def _plant(self, folder: Path, seed: int) -> list[Path]:
         """Files of the set with planted keywords; those of an earlier run are left as they are."""
         files = [folder / "planted-train.tsv", folder / "planted-valid.tsv"]
-        folder.mkdir(parents=True, exist_ok=True)
         for path, number in zip(files, (10_000, 1_000), strict=True):
             if not path.exists():
                 write_texts(planted_texts(number, f"{seed}-{path.stem}"), path)
@@ -140,14 +131,7 @@ def make_task(study: Any, data: DataArguments, config: Any) -> Task:
 
 
 def train_run(name: str, study: Any, task: Task, config: Any) -> None:
-    """Train one of `RUNS` from its last checkpoint, with snapshots on the way.
-
-    Args:
-        name: of the training.
-        study: arguments of the study; `early_steps` and `every` say when snapshots are taken, the task if they do not.
-        task: data and model.
-        config: of the trainer.
-    """
+    """Train one of `RUNS` from its last checkpoint; snapshots are taken when the study says so, or else its task."""
     steps = evaluation_steps(config.max_steps, study.early_steps or task.EARLY, study.every or task.EVERY)
     run = RUNS[name]
     trainer = TranslationTrainer(

@@ -14,7 +14,7 @@ from hf_nmt_interp.decoding.batch import decoder_inputs
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.calibrated import CalibratedAttentionMixin
 from hf_nmt_interp.models.demo import find_model
-from hf_nmt_interp.models.loading import load_config, load_model
+from hf_nmt_interp.models.loading import class_of_family, load_config, load_model
 from hf_nmt_interp.training.arguments import option
 from hf_nmt_interp.training.losses import label_smoothed_cross_entropy, linear_cross_entropy, mask_distance, mask_loss
 from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
@@ -28,23 +28,15 @@ def load_calibrated(name: str, from_scratch: bool = False, **settings: Any) -> A
         from_scratch: take the checkpoint's sizes only, and draw new weights.
         settings: of `from_pretrained`, e.g. `fusion="anneal", anneal_steps=3000`.
     """
-    kind = load_config(name, "name").model_type.removeprefix("calibrated_")
-    classes: dict[str, Any] = {
-        c.config_class.model_type.removeprefix("calibrated_"): c
-        for c in CalibratedAttentionMixin.__subclasses__()
-        if c.config_class
-    }
-    if kind not in classes:
-        known = ", ".join(classes)
-        raise InputError("name", name, f"is of the family {kind!r}, which has no calibrated models", f"{known} have")
+    kind = class_of_family(CalibratedAttentionMixin, "calibrated", name, load_config(name, "name"))
     place = find_model(name)
     try:
-        config = classes[kind].config_class.from_pretrained(place, dtype="float32", **settings)
+        config = kind.config_class.from_pretrained(place, dtype="float32", **settings)
     except ValueError as error:
         raise InputError("settings", None, str(error)) from error
     if not from_scratch:
-        return load_model(classes[kind], name, "name", config=config)
-    model = classes[kind](config)
+        return load_model(kind, name, "name", config=config)
+    model = kind(config)
     model.generation_config = GenerationConfig.from_pretrained(place)
     return model
 
@@ -60,9 +52,8 @@ class CalibrationConfig(TranslationConfig):
         if self.alpha < 0:
             raise InputError("alpha", self.alpha, "must not be negative")
         if self.gradient_checkpointing:
-            raise InputError(
-                "gradient_checkpointing", None, "it would train both losses on all parameters", "turn it off"
-            )
+            problem = "it would train both losses on all parameters"
+            raise InputError("gradient_checkpointing", None, problem, "turn it off")
 
 
 class CalibrationTrainer(TranslationTrainer):
@@ -85,8 +76,7 @@ class CalibrationTrainer(TranslationTrainer):
 
     def __init__(self, model: Any, args: CalibrationConfig, **more: Any) -> None:
         if not hasattr(model, "two_passes"):
-            problem = f"{type(model).__name__} has no masks"
-            raise InputError("model", None, problem, "load it with load_calibrated or a Calibrated class")
+            raise InputError("model", None, f"{type(model).__name__} has no masks", "load it with load_calibrated")
         super().__init__(model=model, args=args, **more)
         self.add_callback(CountSteps())
         self._seen: list[Tensor] = []  # perturbed loss, distance and mean mask of each batch since the last log
@@ -101,11 +91,8 @@ class CalibrationTrainer(TranslationTrainer):
         if not model.training:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         labels = inputs["labels"]
-        shifted = inputs.get("decoder_input_ids")
-        if shifted is None:
-            shifted = decoder_inputs(self.model, labels)
-        batch = {"input_ids": inputs["input_ids"], "attention_mask": inputs.get("attention_mask")}
-        batch["decoder_input_ids"] = shifted
+        given = {"attention_mask": None, "decoder_input_ids": decoder_inputs(self.model, labels)} | inputs
+        batch = {name: given[name] for name in ("input_ids", "attention_mask", "decoder_input_ids")}
         fused, perturbed, masks, outputs = self._both_losses(model, labels, batch, return_outputs)
         distance = mask_distance(masks, labels)
         self._seen.append(_summary(perturbed, distance, masks, inputs))

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -106,32 +107,18 @@ class ContributionCallback(TrainerCallback):
             state.log_history.append(figures | {"step": step})
 
 
+@dataclass(eq=False)
 class SnapshotCallback(TrainerCallback):
     """Takes a snapshot of the model at chosen steps of its training and keeps it in `snapshots/` of the output folder.
 
     Snapshots that a resumed run has already taken are not taken again.
-
-    Args:
-        batches: makes the batches of the fixed set.
-        steps: when; 0 is before the first.
-        scores: what is looked at.
-        last_scores: more of it at the last step of `steps`.
-        log: takes a line of text.
     """
 
-    def __init__(
-        self,
-        batches: Callable[[], Iterable[dict[str, Any]]],
-        steps: Sequence[int],
-        scores: Sequence[str] = SNAPSHOT_SCORES[:2],
-        last_scores: Sequence[str] = (),
-        log: Callable[[str], None] = print,
-    ) -> None:
-        self.batches, self.steps, self.log = batches, list(steps), log
-        self.scores, self.last_scores = list(scores), [*scores, *last_scores]
-
-    def on_train_begin(self, args, state, control, **kwargs) -> None:
-        self.on_step_end(args, state, control, **kwargs)
+    batches: Callable[[], Iterable[dict[str, Any]]]  # makes the batches of the fixed set
+    steps: Sequence[int]  # 0 is before the first
+    scores: Sequence[str] = SNAPSHOT_SCORES[:2]  # what is looked at
+    last_scores: Sequence[str] = ()  # more of it at the last step
+    log: Callable[[str], None] = print  # takes a line of text
 
     def on_step_end(self, args, state, control, **kwargs) -> None:
         step = state.global_step
@@ -139,6 +126,9 @@ class SnapshotCallback(TrainerCallback):
         if step not in self.steps or path.exists() or not state.is_world_process_zero:
             return
         model = getattr(kwargs["model"], "module", kwargs["model"])  # without a launcher's wrapper
-        found = take_snapshot(model, self.batches(), self.last_scores if step == max(self.steps) else self.scores)
+        scores = [*self.scores, *(self.last_scores if step == max(self.steps) else ())]
+        found = take_snapshot(model, self.batches(), scores)
         found.save(path)
         self.log(f"{Path(args.output_dir).name}, step {step}: {100 * found.performance:.1f} % right")
+
+    on_train_begin = on_step_end

@@ -21,17 +21,11 @@ _LOGITS = 2**28  # numbers of logits held at a time where the loss cannot be fus
 
 @dataclass(frozen=True)
 class Sources:
-    """Encoded sources of a batch.
+    """Encoded sources of a batch."""
 
-    Attributes:
-        states: [B, S, d] of the encoder.
-        mask: [B, S].
-        start: [B] what the decoder reads first.
-    """
-
-    states: Tensor
-    mask: Tensor
-    start: Tensor
+    states: Tensor  # [B, S, d] of the encoder
+    mask: Tensor  # [B, S]
+    start: Tensor  # [B] what the decoder reads first
 
     def groups(self, size: int) -> Iterator["Sources"]:
         """At most `size` of them at a time, without a graph."""
@@ -49,31 +43,17 @@ class Candidate:
     weight: float = 1.0
 
 
+@dataclass(frozen=True)
 class CandidateScorer:
-    """Draws candidates and scores them.
+    """Draws candidates and scores them."""
 
-    Args:
-        model: any encoder-decoder, in evaluation mode while it is used here.
-        budget: most padded tokens of a side that are scored at a time.
-        fused: whether its logits are `lm_head(states) + final_logits_bias` and need not be held as a whole.
-        autocast: makes a context for forward passes.
-    """
-
-    def __init__(
-        self, model: Any, budget: int, fused: bool, autocast: Callable[[], AbstractContextManager[Any]]
-    ) -> None:
-        self.model, self.budget, self.fused, self.autocast = model, budget, fused, autocast
+    model: Any  # any encoder-decoder, in evaluation mode while it is used here
+    budget: int  # most padded tokens of a side that are scored at a time
+    fused: bool  # whether its logits are `lm_head(states) + final_logits_bias` and need not be held as a whole
+    autocast: Callable[[], AbstractContextManager[Any]]  # makes a context for forward passes
 
     def draw(self, sources: Sources, search: str, number: int, limit: int, top_p: float = 1.0) -> list[list[Sample]]:
-        """`number` candidates of each source with log P(y|x).
-
-        Args:
-            sources: encoded.
-            search: "sample", "top_p" or "beam".
-            number: candidates of a source; also the beams.
-            limit: most tokens of one.
-            top_p: mass that `top_p` samples are drawn from.
-        """
+        """`number` candidates (or beams) of each source, of at most `limit` tokens, with log P(y|x), by a search."""
         at_once = _SAMPLED * self.budget // (number * (sources.mask.shape[1] + limit))
         found: list[list[Sample]] = []
         for some in sources.groups(max(1, at_once)):
@@ -90,14 +70,9 @@ class CandidateScorer:
         options: dict[str, Any] = {"num_beams": number, "do_sample": False}
         if top_p is not None:
             options = {"num_beams": 1, "do_sample": True, "top_p": top_p, "top_k": 0, "temperature": 1.0}
-        ids = self.model.generate(
-            encoder_outputs=encoded(sources.states),
-            attention_mask=sources.mask,
-            decoder_input_ids=sources.start[:, None],
-            num_return_sequences=number,
-            max_length=limit + 1,
-            **options,
-        )
+        options |= {"encoder_outputs": encoded(sources.states), "attention_mask": sources.mask}
+        options |= {"decoder_input_ids": sources.start[:, None], "num_return_sequences": number}
+        ids = self.model.generate(**options, max_length=limit + 1)
         ends = ids_of(self.model.generation_config.eos_token_id)
         every = [Candidate(i // number, until(row[1:], ends)) for i, row in enumerate(ids.tolist())]
         scores: dict[Candidate, float] = {}

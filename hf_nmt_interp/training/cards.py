@@ -41,13 +41,7 @@ def hub_name(model: str | None) -> str | None:
 
 
 def write_card(config: Any, folder: str | Path, **about: Any) -> None:
-    """`README.md` of a saved model.
-
-    Args:
-        config: of the trainer.
-        folder: where the model was saved.
-        about: as of `model_card`.
-    """
+    """`README.md` of a model saved in a folder, from the trainer's arguments and what `model_card` takes."""
     from hf_nmt_interp.report.cards import model_card
 
     known = {

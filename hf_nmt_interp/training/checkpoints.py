@@ -64,17 +64,13 @@ def average_checkpoints(model: PreTrainedModel, folders: Sequence[str | Path]) -
         folders: checkpoints in safetensors format.
     """
     if not folders:
-        raise InputError(
-            "folders", None, "no checkpoint to average", "train with save_steps and save_total_limit >= average_last"
-        )
+        raise InputError("folders", None, "no checkpoint to average", "train with save_steps")
     own = model.state_dict()
     total: dict[str, torch.Tensor] = {}
     for folder in folders:
         files = sorted(Path(folder).glob("*.safetensors"))  # more than one if the checkpoint is sharded
         if not files:
-            raise InputError(
-                "folders", str(folder), "has no *.safetensors file", "give folders written by save_pretrained"
-            )
+            raise InputError("folders", str(folder), "has no *.safetensors file", "give folders of save_pretrained")
         weights = {name: weight for file in files for name, weight in load_file(file).items()}
         _check_same_weights(weights, total or own, folder, exact=bool(total))
         for name, weight in weights.items():

@@ -10,11 +10,7 @@ def make_shardable(model: Any, plugin: Any) -> None:
     A weight that several modules have must be sharded with all of them in one group. accelerate does so for the input
     and the output embedding; the encoder and the decoder have the same weight too. It leaves alone what is sharded.
     And what is never saved, Marian's sinusoidal positions, must not wait for gradients: an optimizer has no state of
-    it that could be read again.
-
-    Args:
-        model: that accelerate is going to prepare.
-        plugin: of accelerate, says how to shard.
+    it that could be read again. accelerate's plugin tells how to shard.
     """
     from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 

@@ -22,10 +22,9 @@ def bleu_and_chrf(tokenizer: Any, references: list[str], prediction) -> dict[str
     import sacrebleu
 
     ids = prediction.predictions[: len(references)]  # several processes fill their last batch up with the first pairs
-    ids = np.where(ids < 0, tokenizer.pad_token_id, ids)
-    texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
-    scores = sacrebleu.corpus_bleu(texts, [references]), sacrebleu.corpus_chrf(texts, [references])
-    return {"bleu": scores[0].score, "chrf": scores[1].score}
+    texts = tokenizer.batch_decode(np.where(ids < 0, tokenizer.pad_token_id, ids), skip_special_tokens=True)
+    corpus: dict[str, Any] = {"bleu": sacrebleu.corpus_bleu, "chrf": sacrebleu.corpus_chrf}
+    return {name: score(texts, [references]).score for name, score in corpus.items()}
 
 
 def without_tokens(argv: Sequence[str]) -> list[str]:
@@ -82,29 +81,15 @@ def make_collator(model: Any, tokenizer: Any, data: DataArguments) -> Any:
 
 
 class Job:
-    """A trainer on the data of a script.
+    """A trainer, `TranslationTrainer` or a subclass, on the data of a script.
 
-    Args:
-        trainer_class: `TranslationTrainer` or a subclass.
-        model: to be trained.
-        tokenizer: its tokenizer.
-        data: where the pairs are.
-        config: of the trainer.
-        max_length: most tokens of a side, if the model has as many positions; longer training pairs are dropped,
-            others cut.
-        base: name of the checkpoint that the model came from.
+    Training pairs with more than `max_length` tokens on a side, or than the model has positions, are dropped, others
+    are cut. `base` is the name of the checkpoint that the model came from.
     """
 
     def __init__(
-        self,
-        trainer_class: Any,
-        model: Any,
-        tokenizer: Any,
-        data: DataArguments,
-        config: Any,
-        max_length: int,
-        base: str | None = None,
-    ):
+        self, trainer_class: Any, model: Any, tokenizer: Any, data: Any, config: Any, max_length: int, base: Any = None
+    ) -> None:
         from hf_nmt_interp.models.families import positions
         from hf_nmt_interp.training.callbacks import ContributionCallback, Stopwatch
         from hf_nmt_interp.training.data import Restartable, encode_examples
@@ -126,6 +111,7 @@ class Job:
         encode = partial(encode_examples, tokenizer, open_split(data, "train"), max_length)
         valid = self.valid_pairs[: data.max_valid]
         self.references = [target for _, target in valid]  # of the set that is being translated
+        score = partial(bleu_and_chrf, tokenizer, self.references)
         self.trainer = trainer_class(
             model=model,
             args=config,
@@ -133,9 +119,7 @@ class Job:
             eval_dataset=list(self.cut(valid)) or None,
             data_collator=make_collator(model, tokenizer, data),
             processing_class=tokenizer,
-            compute_metrics=partial(bleu_and_chrf, tokenizer, self.references)
-            if config.predict_with_generate
-            else None,
+            compute_metrics=score if config.predict_with_generate else None,
             callbacks=callbacks,
         )
         for callback in callbacks[1:]:
@@ -151,11 +135,7 @@ class Job:
         return {"train_seconds": watch.seconds, "train_cpu_seconds": watch.cpu_seconds, "train_steps": steps}
 
     def test(self, model: Any = None) -> dict[str, float]:
-        """Scores of the test set, named `test_*`; none without a test set.
-
-        Args:
-            model: to be tested instead of the trained one, from now on.
-        """
+        """Scores of the test set, named `test_*`; none without a test set. A given model replaces the trained one."""
         if not self.test_pairs:
             return {}
         if model is not None:
@@ -169,12 +149,7 @@ class Job:
         return metrics
 
     def complete(self, export: str | None = None, known: dict[str, Any] | None = None) -> None:
-        """Train, save, test and write the results.
-
-        Args:
-            export: folder for the final model in float16.
-            known: results that are known before, to be written too.
-        """
+        """Train, save, test; write results, those known before too, and the final model in float16 to `export`."""
         results, trainer = self.train(), self.trainer
         trainer.save_model(_internal_call=True)  # it is pushed below, with its card
         if self.test_pairs:
@@ -182,7 +157,7 @@ class Job:
             trainer.log_metrics("test", results)
         if trainer.is_world_process_zero():
             self.write((known or {}) | results)
-            self.write_card(trainer.args.output_dir, results, self._model(), [export] if export else [])
+            self.write_card(trainer.args.output_dir, results, self._model(), export)
             self.push(trainer.args.output_dir)
         self.end()
 
@@ -203,10 +178,9 @@ class Job:
 
         from hf_nmt_interp.models.loading import load_model
 
-        trainer = self.trainer
-        if not trainer.is_fsdp_enabled:
-            return trainer.model
-        return load_model(AutoModelForSeq2SeqLM, trainer.args.output_dir).to(trainer.args.device)
+        args = self.trainer.args
+        whole = not self.trainer.is_fsdp_enabled
+        return self.trainer.model if whole else load_model(AutoModelForSeq2SeqLM, args.output_dir).to(args.device)
 
     def push(self, folder: str | Path) -> None:
         """Send a saved model with its card, if the arguments say so."""
@@ -215,27 +189,15 @@ class Job:
 
     def write(self, results: dict[str, Any]) -> None:
         """`results.json` in the output folder, with the command that made them."""
-        found = {"command": command(), **results}
         path = Path(self.trainer.args.output_dir) / "results.json"
-        write_whole(path, json.dumps(found, indent=2))
+        write_whole(path, json.dumps({"command": command(), **results}, indent=2))
 
     def write_card(
-        self,
-        folder: str | Path,
-        results: dict[str, Any],
-        model: Any,
-        exports: Sequence[str] = (),
-        *,
-        shared: bool = True,
+        self, folder: str | Path, results: dict[str, Any], model: Any, export: str | None = None, shared: bool = True
     ) -> None:
-        """The card of a saved model, from what the run knows of it.
+        """The card of a saved model, from what the run knows of it; the same in `export`, with the model in float16.
 
-        Args:
-            folder: where it was saved.
-            results: scores and times.
-            model: the same model, in memory.
-            exports: folders that get it in float16, with the card.
-            shared: whether it is the one that `push` sends, and has its name on the Hub.
+        Only the model that `push` sends, a `shared` one, has its name on the Hub.
         """
         import torch
 
@@ -245,23 +207,20 @@ class Job:
         data, tokenizer = self.data, self.trainer.processing_class
         pairs = (self.test_pairs or self.valid_pairs)[: data.card_sentences]
         pairs = [pair for pair in pairs if any(encode_examples(tokenizer, [pair], self.max_length))]
-        curve = None
-        if model.dtype in (torch.float32, torch.float64):
-            curve = curve_of(model, tokenizer, pairs, "test" if self.test_pairs else "valid")
+        exact = model.dtype in (torch.float32, torch.float64)
+        curve = curve_of(model, tokenizer, pairs, "test" if self.test_pairs else "valid") if exact else None
         about: dict[str, Any] = {
             "name": self.trainer.repo_name if shared else None,
             "base_model": self.base_model,
             "started_from": self.base.replace("demo:", "demo-") if self.base and "demo:" in self.base else None,
             "datasets": data.data_names or ([data.dataset] if data.dataset else None),
-            "license": data.license,
-            "source_lang": data.source_lang,
-            "target_lang": data.target_lang,
+            **{name: getattr(data, name) for name in ("license", "source_lang", "target_lang")},
             "command": command(),
             "curve": curve,
             "results": results,
         }
         write_card(self.trainer.args, folder, **about)
-        for export in exports:
+        if export:
             model.half().save_pretrained(export)
             tokenizer.save_pretrained(export)
             write_card(self.trainer.args, export, **about | {"name": None})

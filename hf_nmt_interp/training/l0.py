@@ -15,7 +15,7 @@ from transformers import TrainerCallback
 from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.models.gated import GatedHeadsMixin
 from hf_nmt_interp.models.gated.configuration_gated import KINDS, kinds_of
-from hf_nmt_interp.models.loading import load_config, load_model
+from hf_nmt_interp.models.loading import class_of_family, load_config, load_model
 from hf_nmt_interp.text.files import write_whole
 from hf_nmt_interp.training.arguments import option
 from hf_nmt_interp.training.losses import l0_loss, ramp
@@ -34,16 +34,10 @@ def load_gated(name: str, gated_attentions: str | list[str] = "all", **settings:
             or "all"; an empty list adds none.
         settings: of `from_pretrained`, e.g. `gate_init=2.0`.
     """
-    kind = load_config(name, "name").model_type
-    classes: dict[str, Any] = {
-        c.config_class.model_type: c for c in GatedHeadsMixin.__subclasses__() if c.config_class
-    }
-    if kind not in classes and f"gated_{kind}" not in classes:
-        known = ", ".join(kind.removeprefix("gated_") for kind in classes)
-        raise InputError("name", name, f"is of the family {kind!r}, which has no gated models", f"{known} have")
-    if kind not in classes:  # a plain one
-        kind, settings = f"gated_{kind}", settings | {"gated_attentions": []}
-    model = load_model(classes[kind], name, "name", **settings)
+    config = load_config(name, "name")
+    if not hasattr(config, "gated_attentions"):  # a plain one
+        settings |= {"gated_attentions": []}
+    model = load_model(class_of_family(GatedHeadsMixin, "gated", name, config), name, "name", **settings)
     model.add_gates(gated_attentions)
     return model
 
@@ -71,9 +65,8 @@ class L0Config(TranslationConfig):
         try:
             self.gated_attentions = kinds_of(self.gated_attentions)
         except ValueError as error:
-            raise InputError(
-                "gated_attentions", self.gated_attentions, f"has others than all, {', '.join(KINDS)}"
-            ) from error
+            problem = f"has others than all, {', '.join(KINDS)}"
+            raise InputError("gated_attentions", self.gated_attentions, problem) from error
         if self.freeze not in (None, *FREEZE):
             raise InputError("freeze", self.freeze, f"is not one of {', '.join(FREEZE)}", "or leave it out")
 
@@ -97,8 +90,7 @@ class L0Trainer(TranslationTrainer):
 
     def __init__(self, model: Any, args: L0Config, **more: Any) -> None:
         if not hasattr(model, "l0_penalty"):
-            problem = f"{type(model).__name__} has no gates"
-            raise InputError("model", None, problem, "load it with load_gated or a Gated class")
+            raise InputError("model", None, f"{type(model).__name__} has no gates", "load it with load_gated")
         if extra := [kind for kind in kinds_of(model.config.gated_attentions) if kind not in args.gated_attentions]:
             problem = f"is not all: the model also has gates on {', '.join(extra)}"
             raise InputError("gated_attentions", args.gated_attentions, problem, "name them too")
@@ -153,12 +145,7 @@ class L0Trainer(TranslationTrainer):
 
 
 def freeze(model: Any, what: str) -> None:
-    """Exclude parameters from training, but no gates.
-
-    Args:
-        model: a gated model, changed in place.
-        what: "decoder": all that the decoder computes with, also the output projection and embeddings it shares.
-    """
+    """Exclude the decoder from training, with the output projection and embeddings it shares, but no gates."""
     check_choice("freeze", what, FREEZE)
     gates = set(map(id, gate_parameters(model)))
     for parameter in chain(model.get_decoder().parameters(), model.get_output_embeddings().parameters()):
@@ -166,18 +153,11 @@ def freeze(model: Any, what: str) -> None:
 
 
 def count_heads(model: Any) -> dict[str, float]:
-    """Expected and kept heads, of each kind and of its layers, as names and values for a log.
-
-    Args:
-        model: a gated model.
-
-    Returns:
-        e.g. {"expected_heads/encoder": 12.3, "expected_heads/encoder_0": 3.1, ..., "kept_heads/cross_5": 2}
-    """
+    """Expected and kept heads of each kind and layer for a log, e.g. {"expected_heads/encoder_0": 3.1, ...}."""
     found: dict[str, float] = {}
     kept = {kind: [len(heads) for heads in layers] for kind, layers in model.kept_heads().items()}
-    counts: list[tuple[str, dict[str, Any]]] = [("expected_heads", model.expected_heads()), ("kept_heads", kept)]
-    for name, by_kind in counts:
+    counts: dict[str, dict[str, Any]] = {"expected_heads": model.expected_heads(), "kept_heads": kept}
+    for name, by_kind in counts.items():
         for kind in model.config.gated_attentions:
             found[f"{name}/{kind}"] = round(sum(by_kind[kind]), 3)
             found |= {f"{name}/{kind}_{layer}": round(n, 3) for layer, n in enumerate(by_kind[kind])}
@@ -212,8 +192,7 @@ class GateHistory(TrainerCallback):
             with self._path.open("a", newline="\n") as file:
                 file.writelines(",".join(map(str, row)) + "\n" for row in rows)
 
-    def on_train_end(self, args, state, control, **kwargs) -> None:
-        self.on_log(args, state, control, **kwargs)
+    on_train_end = on_log
 
 
 def _step_of(line: str) -> int:

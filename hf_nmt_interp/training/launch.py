@@ -4,18 +4,14 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
 from hf_nmt_interp.errors import InputError
 
 _REFUSED = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES
-_REFUSED_IN_WORDS = (
-    "No space left on device",
-    "Disk quota exceeded",
-    "File too large",
-    "PytorchStreamWriter failed writing",
-)
+_IN_WORDS = "No space left on device", "Disk quota exceeded", "File too large", "PytorchStreamWriter failed writing"
 
 
 def run_script(main: Callable[[], None]) -> None:
@@ -37,7 +33,7 @@ def _end(text: str) -> NoReturn:
 
 def _is_refused_by_disk(error: Exception) -> bool:
     """Whether a disk is full or takes nothing; safetensors and torch say so in words only."""
-    return getattr(error, "errno", None) in _REFUSED or any(words in str(error) for words in _REFUSED_IN_WORDS)
+    return getattr(error, "errno", None) in _REFUSED or any(words in str(error) for words in _IN_WORDS)
 
 
 def read_arguments(parser: Any, words: Sequence[str] | None = None) -> tuple[Any, ...]:
@@ -48,25 +44,20 @@ def read_arguments(parser: Any, words: Sequence[str] | None = None) -> tuple[Any
         raise
     except ValueError as error:  # of transformers' own arguments
         raise InputError("arguments", None, str(error)) from error
-    if unknown:  # without its value, which may be a token
-        raise InputError(
-            unknown[0].partition("=")[0], None, "there is no such argument", "see --help (no short forms)"
-        )
+    if unknown:
+        name = unknown[0].partition("=")[0]  # without its value, which may be a token
+        raise InputError(name, None, "there is no such argument", "see --help (no short forms)")
     return tuple(found)
 
 
-def training_parser(own: Any, config: Any) -> Any:
-    """The parser of a script: its own arguments, those of the data, those of its trainer.
-
-    Args:
-        own: dataclass of the script.
-        config: dataclass of the trainer's arguments.
-    """
+def training_parser(own: Any, config: str) -> Any:
+    """The parser of a script: dataclasses of its own arguments, of the data, of its trainer, e.g. "mrt.MRTConfig"."""
     from transformers import HfArgumentParser
 
     from hf_nmt_interp.training.arguments import DataArguments
 
-    kinds: Any = (own, DataArguments, config)
+    module, _, name = config.partition(".")  # imported here, as it is heavy
+    kinds: Any = (own, DataArguments, getattr(import_module(f"hf_nmt_interp.training.{module}"), name))
     return HfArgumentParser(kinds, allow_abbrev=False)
 
 
@@ -88,13 +79,11 @@ def run_training(
 
     from transformers import set_seed
 
-    from hf_nmt_interp.training.arguments import check_data, check_reachable
+    from hf_nmt_interp.training.arguments import check_data
     from hf_nmt_interp.training.job import Job
 
     set_seed(config.seed)
     check_data(data, config)
-    for name in ("model", "tokenizer"):
-        check_reachable(getattr(arguments, name, None), f"--{name}")
     job = Job(*build(arguments, data, config), data, config, arguments.max_length, arguments.base)
     if finish is None:
         job.complete(arguments.export)
@@ -113,10 +102,8 @@ def start_missing_processes(module: str | None = None) -> None:
     """Make `accelerate launch --num_processes N script` run N processes on machines without a GPU.
 
     There accelerate starts only one a machine (without `--multi_gpu` or MPI) and says nothing. Call this first in a
-    script: it replaces the lone process by its share of N of `torchrun`; everywhere else it does nothing.
-
-    Args:
-        module: what `-m` named; None for a script.
+    script (or the `module` that `-m` named): it replaces the lone process by its share of N of `torchrun`; everywhere
+    else it does nothing.
     """
     if not is_lone():
         return
@@ -144,10 +131,7 @@ def is_lone() -> bool:
 
 
 def _asked_for() -> tuple[int, int, int]:
-    """Processes, machines and the number of this machine, of the `accelerate launch` that started this process.
-
-    From its command line, else from its configuration; one of each if that cannot be told.
-    """
+    """Processes, machines and this machine's number, of the command line or configuration of `accelerate launch`."""
     import psutil
     from accelerate.commands.config.config_args import default_config_file, load_config_from_file
     from accelerate.commands.launch import launch_command_parser

@@ -1,6 +1,7 @@
 """Losses as pure functions of tensors."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -60,12 +61,7 @@ def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: floa
 
 
 def linear_cross_entropy(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    labels: Tensor,
-    smoothing: float = 0.0,
-    position_weights: Tensor | None = None,
+    hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, smoothing: float = 0.0, position_weights: Any = None
 ) -> Tensor:
     """`label_smoothed_cross_entropy(hidden @ weight.T + bias, labels)` without ever holding all logits.
 
@@ -77,21 +73,13 @@ def linear_cross_entropy(
         smoothing: mass spread evenly over the vocabulary.
         position_weights: [...] constant factors of the positions' losses, 1 for None.
     """
-    kept = labels.flatten() != -100
-    rows = None if position_weights is None else position_weights.flatten()[kept]
-    return _LinearCrossEntropy.apply(
-        hidden.flatten(0, -2)[kept], weight, bias, labels.flatten()[kept], smoothing, rows
-    )
+    kept = labels != -100
+    rows = None if position_weights is None else position_weights[kept]
+    return _LinearCrossEntropy.apply(hidden[kept], weight, bias, labels[kept], smoothing, rows)
 
 
 def l0_loss(cross_entropy: Tensor, open_heads: Tensor, weight: float) -> Tensor:
-    """Cross entropy + lambda L_C (voita2019, section 6.1).
-
-    Args:
-        cross_entropy: [] of the translation model.
-        open_heads: [] L_C, the sum over the gates of 1 - P(g = 0).
-        weight: lambda.
-    """
+    """Cross entropy + lambda L_C (voita2019, section 6.1), L_C the sum over the gates of 1 - P(g = 0)."""
     return cross_entropy + weight * open_heads
 
 
@@ -110,13 +98,7 @@ def mask_distance(masks: Sequence[Tensor], labels: Tensor) -> Tensor:
 
 
 def mask_loss(perturbed_cross_entropy: Tensor, distance: Tensor, alpha: float) -> Tensor:
-    """What the mask network minimises: -L_NMT under perturbed weights + alpha ||1 - m||_2 (lu2021, eq. 5).
-
-    Args:
-        perturbed_cross_entropy: [] of the translation model.
-        distance: [] of the masks from 1.
-        alpha: larger perturbs less.
-    """
+    """What the mask network minimises: -L_NMT under perturbed weights + alpha ||1 - m||_2 (lu2021, eq. 5)."""
     return alpha * distance - perturbed_cross_entropy
 
 

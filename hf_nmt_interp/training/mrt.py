@@ -38,9 +38,7 @@ class MRTConfig(TranslationConfig):
     learning_rate: float = option(1e-5, "Of a converged translator's fine-tuning.")
     logging_steps: float = option(10, "Steps between logs; only a log shows the candidates' figures and warns.")
     candidates: int = option(50, "Candidates drawn for each source; duplicates count once.")
-    search: str = option(
-        "sample", "How they are drawn: sample (from the whole distribution), top_p (samples) or beam."
-    )
+    search: str = option("sample", "How they are drawn: sample (from the whole distribution), top_p or beam.")
     top_p: float = option(0.95, "Mass that top_p samples are drawn from.")
     add_reference: bool = option(True, "Make the reference a candidate.")
     alpha: float = option(0.005, "Sharpness of P~, which is proportional to P^alpha.")
@@ -52,9 +50,9 @@ class MRTConfig(TranslationConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        for name, least in (("candidates", 1), ("candidate_tokens", 1)):
-            if getattr(self, name) < least:
-                raise InputError(name, getattr(self, name), f"must be at least {least}")
+        for name in ("candidates", "candidate_tokens"):
+            if getattr(self, name) < 1:
+                raise InputError(name, getattr(self, name), "must be at least 1")
         for name in ("alpha", "max_length_ratio"):
             if getattr(self, name) <= 0:
                 raise InputError(name, getattr(self, name), "must be positive")
@@ -152,10 +150,7 @@ class MRTTrainer(TranslationTrainer):
         return (loss, outputs) if return_outputs else loss
 
     def _encode(self, model, inputs: dict[str, Any]) -> tuple[Sources, list[tuple[int, ...]], Tensor, Tensor, Any]:
-        """Sources, references, their log P [B], the same [B] as the collator's noise lets the decoder read them.
-
-        All by one pass of all parameters through the launcher's wrapper.
-        """
+        """Sources, references, their log P [B], and that under the collator's noise [B], by one wrapped pass."""
         ends = ids_of(self.model.config.eos_token_id)
         references = [until(row[row != -100].tolist(), ends) for row in inputs["labels"]]
         start = decoder_inputs(self.model, inputs["labels"])[:, 0]
@@ -241,14 +236,11 @@ class MRTTrainer(TranslationTrainer):
 
     def _warn(self, unique: float, ratio: float) -> None:
         """Tell once of each way in which the candidates collapse."""
-        low, high = _LENGTHS
         candidates = self.args.candidates
         fewest = max(1.0, _FEW * candidates) + self.args.add_reference  # the reference is always there
-        problems = {
-            "few": (unique <= fewest, f"only {unique:.1f} of {candidates} candidates are unique"),
-            "length": (not low <= ratio <= high, f"candidates are {ratio:.2f} times as long as references"),
-        }
-        for kind, (is_so, text) in problems.items():
+        few = unique <= fewest, f"only {unique:.1f} of {candidates} candidates are unique"
+        length = not _LENGTHS[0] <= ratio <= _LENGTHS[1], f"candidates are {ratio:.2f} times as long as references"
+        for kind, (is_so, text) in {"few": few, "length": length}.items():
             if is_so and kind not in self._warned and self.is_world_process_zero():
                 self._warned.add(kind)
                 advice = "such a set says little: start from a converged model, lower learning_rate or alpha"

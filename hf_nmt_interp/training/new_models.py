@@ -1,7 +1,6 @@
 """Models and tokenizers to be trained: new ones, or those of a checkpoint."""
 
 import json
-import shutil
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
@@ -9,23 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.errors import InputError, check_choice
+from hf_nmt_interp.text.files import atomic
 from hf_nmt_interp.training.arguments import DataArguments, open_split
 
 
 def load_checkpoint(name: str, data: DataArguments, load: Callable[[str], Any] | None = None) -> tuple[Any, Any]:
-    """The seq2seq model to start from, in float32, and its tokenizer.
-
-    Args:
-        name: folder, Hub id, or a translator in the box such as `demo:en-de`.
-        data: gives the languages.
-        load: loads the model by its name; None for the class that the checkpoint names.
-    """
+    """The seq2seq model to start from, in float32, and its tokenizer; `load` is for a class of one's choice."""
     from transformers import AutoModelForSeq2SeqLM
 
     from hf_nmt_interp.decoding.languages import set_languages
     from hf_nmt_interp.models.loading import load_model, load_tokenizer
 
-    model = load(name) if load else load_model(AutoModelForSeq2SeqLM, name)
+    try:
+        model = load(name) if load else load_model(AutoModelForSeq2SeqLM, name)
+    except InputError as error:  # loaders that are not for scripts speak of a `name`
+        raise error.at(argument="--model") if error.argument == "name" else error from error
     tokenizer = load_tokenizer(name)
     set_languages(model, tokenizer, *data.codes)
     return model, tokenizer
@@ -42,10 +39,8 @@ def new_tokenizer(data: DataArguments, config: Any, vocab_size: int, max_length:
         if not (folder / "tokenizer_config.json").is_file():
             pairs = islice(open_split(data, "train"), data.vocabulary_pairs)
             sentences = (side for pair in pairs for side in pair)
-            part = folder.with_name("tokenizer.part")  # appears under its name when it is whole
-            train_marian_tokenizer(sentences, part, vocab_size, data.source_lang, data.target_lang, max_length)
-            shutil.rmtree(folder, ignore_errors=True)
-            part.rename(folder)
+            with atomic(folder) as part:
+                train_marian_tokenizer(sentences, part, vocab_size, data.source_lang, data.target_lang, max_length)
     tokenizer = MarianTokenizer.from_pretrained(folder)
     if len(tokenizer) != vocab_size:
         problem = f"is not the {len(tokenizer)} of {folder}, made by an earlier run"
@@ -60,12 +55,7 @@ def special_ids(tokenizer: Any) -> dict[str, int]:
 
 
 def read_settings(texts: Iterable[str], kind: Any) -> dict[str, Any]:
-    """Fields of a new model's configuration from NAME=VALUE, e.g. of `--set`.
-
-    Args:
-        texts: as the user wrote them.
-        kind: the configuration's class.
-    """
+    """Fields of a new model's configuration, of the class `kind`, from NAME=VALUE of `--set`."""
     known = [one for one in kind.__annotations__ if one != "vocab_size" and not one.endswith("_id")]
     found: dict[str, Any] = {}
     for text in texts:
@@ -80,14 +70,7 @@ def read_settings(texts: Iterable[str], kind: Any) -> dict[str, Any]:
 
 
 def make_model(make_config: Callable[[], Any], tokenizer: Any, max_length: int, arguments: str) -> Any:
-    """A new model with random weights, which translates with 4 beams and never writes padding.
-
-    Args:
-        make_config: gives its configuration.
-        tokenizer: its tokenizer.
-        max_length: of its translations.
-        arguments: where the sizes were given, for messages.
-    """
+    """A new model with random weights, 4 beams and no padding in translations; an error names the `arguments`."""
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoModelForSeq2SeqLM, GenerationConfig
 
@@ -116,15 +99,8 @@ def dense_config(arguments: Any, **more: Any) -> Any:
 
     sizes = {"layers": arguments.layers, "attention_heads": int(arguments.heads), "ffn_dim": arguments.ffn_dim}
     both: dict[str, Any] = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sizes.items()}
-    return MarianConfig(
-        d_model=arguments.d_model,
-        **both,
-        dropout=arguments.dropout,
-        activation_function="relu",
-        scale_embedding=True,
-        max_position_embeddings=2 * arguments.max_length,
-        **more,
-    )
+    both |= {"d_model": arguments.d_model, "max_position_embeddings": 2 * arguments.max_length}
+    return MarianConfig(**both, dropout=arguments.dropout, activation_function="relu", scale_embedding=True, **more)
 
 
 def sparse_config(arguments: Any, **more: Any) -> Any:

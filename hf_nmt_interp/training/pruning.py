@@ -7,12 +7,7 @@ from hf_nmt_interp.training.job import Job
 
 
 def train_and_prune(job: Job, test_before: bool) -> None:
-    """Train a gated model and prune it; write the gated and the pruned model, and heads and scores before and after.
-
-    Args:
-        job: of an `L0Trainer`.
-        test_before: whether the translator is also tested before the training.
-    """
+    """Train a gated model and prune it; write both models, and heads and scores before and after."""
     model, tokenizer, config = job.trainer.model, job.trainer.processing_class, job.trainer.args
     results = {"before": describe(model.prune()) | (job.test() if test_before else {})}
     training = job.train()
@@ -43,17 +38,9 @@ def print_table(results: dict[str, dict[str, Any]]) -> None:
 
     from hf_nmt_interp.report.terminal import table
 
-    def score(found: dict[str, Any], name: str) -> str:
-        return f"{found[name]:.2f}" if name in found else ""
-
-    rows = [
-        {
-            "model": name,
-            "heads e/d/d-e": found["heads"],
-            "parameters": f"{found['parameters']:,}",
-            "BLEU": score(found, "test_bleu"),
-            "chrF": score(found, "test_chrf"),
-        }
-        for name, found in results.items()
-    ]
+    rows = []
+    for name, found in results.items():
+        row = {"model": name, "heads e/d/d-e": found["heads"], "parameters": f"{found['parameters']:,}"}
+        scores = {"BLEU": found.get("test_bleu"), "chrF": found.get("test_chrf")}
+        rows.append(row | {score: "" if value is None else f"{value:.2f}" for score, value in scores.items()})
     Console().print(table(rows))

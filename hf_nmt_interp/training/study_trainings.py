@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,14 @@ from hf_nmt_interp.training.translation import TranslationTrainer
 BOX = "box"  # folder of the scores of the translator that trainings start from
 
 
+@dataclass(frozen=True)
 class StudyTrainings:
-    """Trainings in folders of one folder.
+    """Trainings in folders of one folder."""
 
-    Args:
-        folder: of the study.
-        first: words of every command line, which those of a training override.
-        last: words that override those of a training.
-        steps: updates of a training.
-    """
-
-    def __init__(self, folder: Path, first: Sequence[Any], last: Sequence[Any], steps: int) -> None:
-        self.folder, self.first, self.last, self.steps = folder, first, last, steps
+    folder: Path
+    first: Sequence[Any]  # words of every command line, which those of a training override
+    last: Sequence[Any]  # words that override those of a training
+    steps: int  # updates of a training
 
     def words(self, name: str, own: Iterable[Any] = ()) -> list[str]:
         """Command line of a training; later words win."""
@@ -38,33 +35,20 @@ class StudyTrainings:
         return read_arguments(script.make_parser(), self.words(name, own))
 
     def train(self, script: Any, name: str, own: Iterable[Any]) -> None:
-        """Run a training, unless it has ended before.
-
-        Args:
-            script: its module.
-            name: of its folder.
-            own: words of its command line.
-        """
+        """Run a training, given its script's module, its folder and its words, unless it has ended before."""
         before, sys.argv = sys.argv, [script.__file__, *self.words(name, own)]
         try:
             found = results_of(self.folder / name)
             if found.get("train_steps", 0) < self.steps:
                 script.main()
             elif _options(found["command"]) != _options(command()):
-                raise InputError(
-                    "--output_dir", str(self.folder / name), f"was trained by {found['command']!r}", "name another"
-                )
+                problem = f"was trained by {found['command']!r}"
+                raise InputError("--output_dir", str(self.folder / name), problem, "name another")
         finally:
             sys.argv = before
 
     def score(self, script: Any, model: str, test: Sequence[Any]) -> None:
-        """Test a translator as it is, unless it has been tested before.
-
-        Args:
-            script: module of `train_translation.py`.
-            model: name of the translator.
-            test: files of the test set.
-        """
+        """Test a translator as it is, by the module of `train_translation.py`, unless it has been tested before."""
         asked = {"model": model, "test": list(map(str, test))}
         if {name: results_of(self.folder / BOX).get(name) for name in asked} != asked:
             arguments, data, config = self.parse(script, BOX, ["--train", *test])

@@ -55,8 +55,9 @@ class TranslationConfig(Seq2SeqTrainingArguments):
         super().__post_init__()
         if self.tokens_per_batch < 1:
             raise InputError("tokens_per_batch", self.tokens_per_batch, "must be at least 1")
-        if self.noam_scale < 0:
-            raise InputError("noam_scale", self.noam_scale, "must be 0 (off) or positive")
+        for name in ("noam_scale", "average_last"):
+            if getattr(self, name) < 0:
+                raise InputError(name, getattr(self, name), "must be 0 (off) or positive")
         if self.noam_scale and self.warmup_steps < 1:
             raise InputError("warmup_steps", self.warmup_steps, "must be at least 1 step for the Noam schedule")
         if not 0 <= self.label_smoothing_factor < 1:
@@ -66,16 +67,11 @@ class TranslationConfig(Seq2SeqTrainingArguments):
             raise InputError("hub_strategy", value, problem, "end and every_save send models")
         if self.hub_revision:
             raise InputError("hub_revision", self.hub_revision, "is not main, where pushes go", "leave it out")
-        if self.average_last < 0:
-            raise InputError("average_last", self.average_last, "must be 0 (off) or positive")
         if self.average_last and self.save_strategy == "no":
-            raise InputError(
-                "average_last", self.average_last, "needs checkpoints", "set save_strategy to steps or epoch"
-            )
+            raise InputError("average_last", self.average_last, "needs checkpoints", "set save_strategy to steps")
         if self.average_last and self.save_total_limit and self.save_total_limit < self.average_last:
-            raise InputError(
-                "save_total_limit", self.save_total_limit, f"is less than average_last={self.average_last}", "raise it"
-            )
+            problem = f"is less than average_last={self.average_last}"
+            raise InputError("save_total_limit", self.save_total_limit, problem, "raise it")
 
 
 class TranslationTrainer(Seq2SeqTrainer):
@@ -95,18 +91,16 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
-        if self.is_fsdp_enabled and (whole := self._what_needs_whole_weights()):
+        users = [self, *self.callback_handler.callbacks]
+        whole = [type(user).__name__ for user in users if getattr(user, "uses_parts", False)]
+        whole += ["average_last"] * bool(self.args.average_last)
+        if self.is_fsdp_enabled and whole:
             problem = f"FSDP, but {whole[0]} needs whole weights in each process"
             raise InputError("distributed_type", None, problem, "launch it with trainer_scripts/configs/ddp.yaml")
         self.train_collator = self.data_collator
         self.data_collator = getattr(self.data_collator, "clean", self.data_collator)
         self.model_accepts_loss_kwargs = True  # compute_loss divides by the number of target tokens of the whole step
         self.label_smoother = None  # ours is in compute_loss; this one would also smooth the loss of evaluations
-
-    def _what_needs_whole_weights(self) -> list[str]:
-        users = [self, *self.callback_handler.callbacks]
-        found = [type(user).__name__ for user in users if getattr(user, "uses_parts", False)]
-        return found + ["average_last"] * bool(self.args.average_last)
 
     def _prepare_for_training(self, *args, **kwargs) -> Any:
         """As always, but a translator is made ready for FSDP 2."""
@@ -116,15 +110,11 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def get_train_dataloader(self) -> DataLoader:
         """Token batches; every process deals its own share, so nothing is left for accelerate to split."""
-        batches = TokenBatches(
-            self.train_dataset,
-            self.train_collator,
-            self.args.tokens_per_batch,
-            seed=self.args.data_seed if self.args.data_seed is not None else self.args.seed,
-            rank=self.args.process_index,
-            world=self.args.world_size,
-        )
-        return DataLoaderShard(batches, batch_size=None, device=self.args.device)
+        args = self.args
+        order: Any = {"seed": args.seed if args.data_seed is None else args.data_seed}
+        order |= {"rank": args.process_index, "world": args.world_size}
+        batches = TokenBatches(self.train_dataset, self.train_collator, args.tokens_per_batch, **order)
+        return DataLoaderShard(batches, batch_size=None, device=args.device)
 
     def create_scheduler(self, num_training_steps: int, optimizer=None):
         """The Noam schedule where `noam_scale` is set."""
@@ -133,9 +123,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             for group in optimizer.param_groups:
                 group["lr"] = group["initial_lr"] = 1.0
             d_model, args = self.model.config.get_text_config().hidden_size, self.args
-            self.lr_scheduler = LambdaLR(
-                optimizer, lambda done: noam_rate(done + 1, args.noam_scale, int(args.warmup_steps), d_model)
-            )
+            warmup = int(args.warmup_steps)
+            self.lr_scheduler = LambdaLR(optimizer, lambda n: noam_rate(n + 1, args.noam_scale, warmup, d_model))
             self._created_lr_scheduler = True
             return self.lr_scheduler
         return super().create_scheduler(num_training_steps, optimizer)
@@ -197,19 +186,11 @@ class TranslationTrainer(Seq2SeqTrainer):
                 return known | {"results": scores, "test_name": "validation"}
         return known
 
-    def push_to_hub(
-        self, commit_message: str | None = "End of training", blocking=True, token=None, revision=None, **kwargs
-    ):
+    def push_to_hub(self, commit_message="End of training", blocking=True, token=None, revision=None, **kwargs):
         """Save, and send weights, configuration, tokenizer, code and card in one commit; private unless set otherwise.
 
-        A card that is in the folder goes along, unless it is older than the training or `kwargs` are given.
-
-        Args:
-            commit_message: of the commit.
-            blocking: taken for transformers' sake: the push is complete on return.
-            token: None for the one of the arguments, or of `hf auth login`.
-            revision: None; the push goes to main.
-            kwargs: what the card is to say, as of `create_model_card`.
+        A card that is in the folder goes along, unless it is older than the training or `kwargs`, those of
+        `create_model_card`, are given. The push is complete on return, also if not `blocking`, and goes to main.
         """
         if revision is not None:
             raise InputError("revision", revision, "is not main, where pushes go", "leave it out")
@@ -275,9 +256,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         if state_dict is not None:  # gathered, with a copy of a tied weight for each module that has it
             tied = self.model.all_tied_weights_keys
             state_dict = {name: weight for name, weight in state_dict.items() if name not in tied}
-        self.accelerator.unwrap_model(self.model, keep_torch_compile=False).save_pretrained(
-            folder, state_dict=state_dict
-        )
+        whole = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+        whole.save_pretrained(folder, state_dict=state_dict)
         if not self.args.should_save:
             return
         tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from shutil import copyfile
+from typing import Any
 
 from transformers import MarianTokenizer
 
@@ -39,14 +40,9 @@ def train_marian_tokenizer(
     pieces = ["</s>", "<unk>", *(spm.id_to_piece(i) for i in range(1, spm.get_piece_size())), "<pad>"]
     vocab = {piece: i for i, piece in enumerate(pieces)}
     (folder / "vocab.json").write_text(json.dumps(vocab, ensure_ascii=False, indent=0), encoding="utf-8")
-    tokenizer = MarianTokenizer(
-        str(model),
-        str(folder / "target.spm"),
-        str(folder / "vocab.json"),
-        source_lang=source_lang,
-        target_lang=target_lang,
-        model_max_length=max_length,
-    )
+    files: Any = [str(folder / name) for name in ("source.spm", "target.spm", "vocab.json")]
+    settings: dict[str, Any] = {"source_lang": source_lang, "target_lang": target_lang, "model_max_length": max_length}
+    tokenizer = MarianTokenizer(*files, **settings)
     tokenizer.save_pretrained(folder)
     return tokenizer
 
@@ -66,16 +62,9 @@ def _train_pieces(sentences: Iterable[str], model: Path, vocab_size: int) -> Non
 
     with model.open("wb") as writer:
         try:
-            SentencePieceTrainer.train(
-                sentence_iterator=readable(),
-                model_writer=writer,
-                vocab_size=vocab_size - 2,  # </s> and <pad> are ours
-                character_coverage=1.0,
-                bos_id=-1,
-                eos_id=-1,
-                unk_id=0,
-                minloglevel=2,
-            )
+            settings: Any = {"bos_id": -1, "eos_id": -1, "unk_id": 0, "character_coverage": 1.0, "minloglevel": 2}
+            settings["vocab_size"] = vocab_size - 2  # </s> and <pad> are ours
+            SentencePieceTrainer.train(sentence_iterator=readable(), model_writer=writer, **settings)
         except RuntimeError as error:
             model.unlink()
             if refused:

@@ -49,9 +49,8 @@ class WordDropout:
                 raise InputError(name, rate, "must be at least 0 and below 1")
         check_choice("replacement", replacement, REPLACEMENTS)
         if replacement == "unk" and tokenizer.unk_token_id is None:
-            raise InputError(
-                "replacement", replacement, f"is a token that {type(tokenizer).__name__} lacks", "use random"
-            )
+            problem = f"is a token that {type(tokenizer).__name__} lacks"
+            raise InputError("replacement", replacement, problem, "use random")
         self.clean, self.model, self.source, self.target = collate, model, source, target
         self._special = torch.tensor(sorted(reserved_ids(tokenizer)))
         words = torch.arange(len(tokenizer))

@@ -1,5 +1,7 @@
 """Translators with calibrated cross-attention; importing this lets the Auto classes load them."""
 
+from typing import Any
+
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
 from .attention import Calibration
@@ -37,14 +39,10 @@ __all__ = [
     "TwoPasses",
 ]
 
-for _model in (
-    CalibratedMarianMTModel,
-    CalibratedBartForConditionalGeneration,
-    CalibratedMBartForConditionalGeneration,
-    CalibratedM2M100ForConditionalGeneration,
-):
-    AutoConfig.register(_model.config_class.model_type, _model.config_class)
-    AutoModelForSeq2SeqLM.register(_model.config_class, _model)
+for _model in CalibratedAttentionMixin.__subclasses__():
+    _config: Any = _model.config_class
+    AutoConfig.register(_config.model_type, _config)
+    AutoModelForSeq2SeqLM.register(_config, _model)
     # save_pretrained puts this code next to the weights, for `trust_remote_code` where the package is not installed
-    _model.config_class.register_for_auto_class()
+    _config.register_for_auto_class()
     _model.register_for_auto_class("AutoModelForSeq2SeqLM")

@@ -60,34 +60,20 @@ def add_calibration(attention: Any, config: Any) -> None:
 
 
 def calibrated_attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    calibration: Calibration | None = None,
-    **kwargs,
+    module: nn.Module,  # a cross-attention with a `fusion`
+    query: Tensor,  # [B, 2 H, T, D], of the attention and then of the mask
+    key: Tensor,  # [B, 2 H, S, D]
+    value: Tensor,  # [B, H, S, D]
+    attention_mask: Tensor | None,  # in the form of any of the model's attention implementations
+    scaling: float | None = None,  # of both scores, 1 / sqrt(D)
+    dropout: float = 0.0,  # probability, on the weights that are used
+    calibration: Calibration | None = None,  # what kind of pass this is; None is fused
+    **kwargs,  # of other attention functions
 ) -> tuple[Tensor, Tensor]:
-    """Attention with fused weights, or perturbed ones: output [B, T, H, D] and weights [B, H, T, S].
-
-    Args:
-        module: a cross-attention with a `fusion`.
-        query: [B, 2 H, T, D], of the attention and then of the mask.
-        key: [B, 2 H, S, D].
-        value: [B, H, S, D].
-        attention_mask: in the form of any of the model's attention implementations.
-        scaling: of both scores, 1 / sqrt(D).
-        dropout: probability, on the weights that are used.
-        calibration: what kind of pass this is; None is fused.
-        kwargs: of other attention functions.
-    """
+    """Attention with fused weights, or perturbed ones: output [B, T, H, D] and weights [B, H, T, S]."""
     fusion, heads = getattr(module, "fusion", None), value.shape[1]
     if not isinstance(fusion, Fusion) or query.shape[1] != 2 * heads:
-        raise ValueError(
-            f"attn_implementation={NAME!r} is set by calibrated models alone; load them with eager or sdpa"
-        )
+        raise ValueError(f"attn_implementation={NAME!r} is set by calibrated models alone; load with eager or sdpa")
     visible = visible_keys(attention_mask)
     scores = query @ key.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     scores, mask_scores = scores.split(heads, 1)

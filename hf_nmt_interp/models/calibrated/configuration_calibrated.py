@@ -1,6 +1,7 @@
 """Configurations of translators with calibrated cross-attention."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from transformers import BartConfig, M2M100Config, MarianConfig, MBartConfig
 
@@ -31,17 +32,11 @@ class CalibratedAttentionConfig:
         return config, kwargs
 
 
-class CalibratedMarianConfig(CalibratedAttentionConfig, MarianConfig):
-    model_type = "calibrated_marian"
+def _calibrated(family: Any) -> Any:
+    """The configuration of a family's calibrated models, e.g. `CalibratedBartConfig`."""
+    names = {"model_type": f"calibrated_{family.model_type}", "__module__": __name__}
+    return type(f"Calibrated{family.__name__}", (CalibratedAttentionConfig, family), names)
 
 
-class CalibratedBartConfig(CalibratedAttentionConfig, BartConfig):
-    model_type = "calibrated_bart"
-
-
-class CalibratedMBartConfig(CalibratedAttentionConfig, MBartConfig):
-    model_type = "calibrated_mbart"
-
-
-class CalibratedM2M100Config(CalibratedAttentionConfig, M2M100Config):
-    model_type = "calibrated_m2m_100"
+CalibratedMarianConfig, CalibratedBartConfig = map(_calibrated, (MarianConfig, BartConfig))
+CalibratedMBartConfig, CalibratedM2M100Config = map(_calibrated, (MBartConfig, M2M100Config))

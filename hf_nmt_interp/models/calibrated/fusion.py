@@ -6,6 +6,7 @@ Definitions: docs/methods.md of hf_nmt_interp, Calibrated cross-attention.
 """
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,12 +14,7 @@ from transformers import initialization as init
 
 
 def mask_of(scores: Tensor, visible: Tensor | None = None) -> Tensor:
-    """m = sigmoid(q W_Q (K W_K)' / sqrt(d_k)) (eq. 4); 1 at padding, which is never perturbed.
-
-    Args:
-        scores: [B, H, T, S], before the sigmoid.
-        visible: [B, 1, T or 1, S], False for padding; None if there is none.
-    """
+    """m = sigmoid(q W_Q (K W_K)' / sqrt(d_k)) (eq. 4) of scores [B, H, T, S]; 1 at padding, never perturbed."""
     mask = torch.sigmoid(scores)
     return mask if visible is None else mask.masked_fill(~visible, 1)
 
@@ -56,14 +52,7 @@ class Fusion(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, attention: Tensor, calibrated: Tensor, gate: Tensor | None, visible: Tensor | None) -> Tensor:
-        """Fused weights [B, H, T, S].
-
-        Args:
-            attention: a, [B, H, T, S].
-            calibrated: a_c, of the same shape.
-            gate: what `gate` gave.
-            visible: [B, 1, T or 1, S], False for padding; None if there is none.
-        """
+        """Fused weights [B, H, T, S] of a and a_c [B, H, T, S], what `gate` gave, visible keys [B, 1, T or 1, S]."""
 
     def reset(self, std: float) -> None:
         """Initial values; those that were loaded stay."""
@@ -138,12 +127,7 @@ class Gate(Fusion):
         init.zeros_(self.bias)
 
 
-FUSIONS: dict[str, type[Fusion]] = {
-    "fixed": Fixed,
-    "fixed_unnormalised": FixedUnnormalised,
-    "anneal": Anneal,
-    "gate": Gate,
-}
+FUSIONS: dict[str, Any] = {"fixed": Fixed, "fixed_unnormalised": FixedUnnormalised, "anneal": Anneal, "gate": Gate}
 
 
 def make_fusion(config, heads: int, size: int) -> Fusion:

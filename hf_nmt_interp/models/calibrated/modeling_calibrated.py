@@ -4,16 +4,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+import transformers
 from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional as F
-from transformers import (
-    BartForConditionalGeneration,
-    M2M100ForConditionalGeneration,
-    MarianMTModel,
-    MBartForConditionalGeneration,
-    PreTrainedModel,
-)
+from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils import can_return_tuple
@@ -80,8 +75,7 @@ class CalibratedAttentionMixin(PreTrainedModel):
 
     def mask_parameters(self) -> dict[str, Tensor]:
         """theta_m: W_Q and W_K of all layers, by name."""
-        found = [(a.q_proj.mask, a.k_proj.mask) for a in self.cross_attentions()]
-        own = {id(linear.weight) for pair in found for linear in pair}
+        own = {id(linear.mask.weight) for a in self.cross_attentions() for linear in (a.q_proj, a.k_proj)}
         return {name: p for name, p in self.named_parameters() if id(p) in own}
 
     def count_step(self) -> None:
@@ -106,22 +100,10 @@ class CalibratedAttentionMixin(PreTrainedModel):
         output_calibration: bool | None = None,
         **kwargs,
     ):
-        """As the family's, with two arguments more.
+        """As the family's, with two more arguments.
 
-        Args:
-            input_ids: [B, S], like all that follows as in the family.
-            attention_mask: [B, S].
-            decoder_input_ids: [B, T].
-            decoder_attention_mask: [B, T].
-            encoder_outputs: of the encoder.
-            past_key_values: cache.
-            inputs_embeds: [B, S, d].
-            decoder_inputs_embeds: [B, T, d].
-            labels: [B, T].
-            use_cache: whether to fill it.
-            perturbed: only `logits` and `perturbed_logits` of `two_passes`, for training.
-            output_calibration: also return original weights, masks and gates; None if attentions are returned.
-            kwargs: of the family.
+        `perturbed` returns only `logits` and `perturbed_logits` of `two_passes`, for training. `output_calibration`
+        adds original weights, masks and gates; it is `output_attentions` by default.
         """
         if perturbed:
             if input_ids is None or decoder_input_ids is None:
@@ -147,21 +129,14 @@ class CalibratedAttentionMixin(PreTrainedModel):
         if not output_calibration:
             return CalibratedSeq2SeqLMOutput(**outputs)
         attentions, masks, gates = zip(*seen.layers, strict=True)
-        return CalibratedSeq2SeqLMOutput(
-            **outputs, original_attentions=attentions, masks=masks, gates=None if gates[0] is None else gates
-        )
+        found = CalibratedSeq2SeqLMOutput(**outputs, original_attentions=attentions, masks=masks)
+        found.gates = None if gates[0] is None else gates
+        return found
 
-    def two_passes(
-        self, input_ids: Tensor, decoder_input_ids: Tensor, attention_mask: Tensor | None = None
-    ) -> TwoPasses:
+    def two_passes(self, input_ids: Tensor, decoder_input_ids: Tensor, attention_mask=None) -> TwoPasses:
         """The encoder once, the decoder under fused and under perturbed weights, for one backward pass of both losses.
 
         What is computed from `fused` trains theta alone, what is computed from `perturbed` and `masks` theta_m alone.
-
-        Args:
-            input_ids: [B, S].
-            decoder_input_ids: [B, T].
-            attention_mask: [B, S].
         """
         if self.is_gradient_checkpointing:
             raise ValueError("gradient_checkpointing runs passes again with all gradients; turn it off")
@@ -174,22 +149,17 @@ class CalibratedAttentionMixin(PreTrainedModel):
         memory = self.get_encoder()(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
         inputs = {"input_ids": decoder_input_ids, "encoder_attention_mask": attention_mask, "use_cache": False}
         second = Calibration(perturbed=True)
-        fused, perturbed = (
-            functional_call(decoder, constants, kwargs=inputs | more).last_hidden_state
-            for constants, more in (
-                (theta_m, {"encoder_hidden_states": memory}),
-                (theta, {"encoder_hidden_states": memory.detach(), "calibration": second}),
-            )
-        )
+        first = inputs | {"encoder_hidden_states": memory}
+        again = inputs | {"encoder_hidden_states": memory.detach(), "calibration": second}
+        fused = functional_call(decoder, theta_m, kwargs=first).last_hidden_state
+        perturbed = functional_call(decoder, theta, kwargs=again).last_hidden_state
         return TwoPasses(fused, perturbed, tuple(layer.mask for layer in second.layers))
 
     def _both_logits(self, passes: TwoPasses) -> CalibratedSeq2SeqLMOutput:
         weight, bias = self.get_output_embeddings().weight, getattr(self, "final_logits_bias", 0)
-        found: dict[str, Any] = {
-            "logits": F.linear(passes.fused, weight) + bias,
-            "perturbed_logits": F.linear(passes.perturbed, weight.detach()) + bias,
-        }
-        return CalibratedSeq2SeqLMOutput(**found, perturbed_masks=passes.masks)
+        logits: Any = F.linear(passes.fused, weight) + bias
+        perturbed: Any = F.linear(passes.perturbed, weight.detach()) + bias
+        return CalibratedSeq2SeqLMOutput(logits=logits, perturbed_logits=perturbed, perturbed_masks=passes.masks)
 
     def initialize_weights(self):
         super().initialize_weights()
@@ -212,17 +182,13 @@ class CalibratedAttentionMixin(PreTrainedModel):
             loading_info.missing_keys -= new
 
 
-class CalibratedMarianMTModel(CalibratedAttentionMixin, MarianMTModel):
-    config_class = CalibratedMarianConfig
+def _make(family: Any, config: Any) -> Any:
+    """A family's models with calibrated cross-attention, e.g. `CalibratedBartForConditionalGeneration`."""
+    names = {"config_class": config, "__module__": __name__}
+    return type(f"Calibrated{family.__name__}", (CalibratedAttentionMixin, family), names)
 
 
-class CalibratedBartForConditionalGeneration(CalibratedAttentionMixin, BartForConditionalGeneration):
-    config_class = CalibratedBartConfig
-
-
-class CalibratedMBartForConditionalGeneration(CalibratedAttentionMixin, MBartForConditionalGeneration):
-    config_class = CalibratedMBartConfig
-
-
-class CalibratedM2M100ForConditionalGeneration(CalibratedAttentionMixin, M2M100ForConditionalGeneration):
-    config_class = CalibratedM2M100Config
+CalibratedMarianMTModel = _make(transformers.MarianMTModel, CalibratedMarianConfig)
+CalibratedBartForConditionalGeneration = _make(transformers.BartForConditionalGeneration, CalibratedBartConfig)
+CalibratedMBartForConditionalGeneration = _make(transformers.MBartForConditionalGeneration, CalibratedMBartConfig)
+CalibratedM2M100ForConditionalGeneration = _make(transformers.M2M100ForConditionalGeneration, CalibratedM2M100Config)

@@ -14,12 +14,10 @@ from torch import Tensor, nn
 from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache
+from transformers.loss.loss_utils import fixed_cross_entropy
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import (
-    BaseModelOutput,
-    BaseModelOutputWithPastAndCrossAttentions,
-    Seq2SeqLMOutput,
-)
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions, Seq2SeqLMOutput
+from transformers.models.marian.modeling_marian import shift_tokens_right
 from transformers.utils.generic import can_return_tuple
 
 from .configuration_conv import ConvSeq2SeqConfig
@@ -151,11 +149,7 @@ class ConvEncoder(ConvStack):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        **kwargs: Any,
+        self, input_ids: Any = None, attention_mask: Any = None, inputs_embeds: Any = None, **kwargs: Any
     ) -> ConvEncoderOutput:
         """From tokens [B, S], or their embeddings, to keys z and values z + e [B, S, d]."""
         e = self.embed(input_ids, inputs_embeds)
@@ -237,10 +231,7 @@ class ConvSeq2SeqForConditionalGeneration(ConvPreTrainedModel, GenerationMixin):
         return False  # the decoder makes its own
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """The labels [B, T] one step later, behind the start token."""
-        shifted = labels.roll(1, dims=1)
-        shifted[:, 0] = self.config.decoder_start_token_id
-        return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
+        return shift_tokens_right(labels, self.config.pad_token_id, self.config.decoder_start_token_id)
 
     @can_return_tuple
     def forward(
@@ -255,29 +246,17 @@ class ConvSeq2SeqForConditionalGeneration(ConvPreTrainedModel, GenerationMixin):
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         output_attentions: bool | None = None,
-        num_items_in_batch: Tensor | int | None = None,
+        num_items_in_batch: Any = None,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
         """Logits [B, T, V] of the target's next tokens; with labels [B, T] also the loss.
 
-        Args:
-            input_ids: [B, S] source, padding at the end; or `inputs_embeds` [B, S, d], or `encoder_outputs`.
-            attention_mask: [B, S], 0 for padding.
-            decoder_input_ids: [B, T] target behind its start token, without what `past_key_values` has read; or
-                `decoder_inputs_embeds`; by default the labels' shift.
-            encoder_outputs: keys and values [B, S, d] of an earlier pass.
-            past_key_values: of an earlier step.
-            inputs_embeds: see `input_ids`.
-            decoder_inputs_embeds: see `decoder_input_ids`.
-            labels: [B, T], -100 is padding.
-            use_cache: return `past_key_values`.
-            output_attentions: return the weights [B, 1, T, S] of each layer as `cross_attentions`.
-            num_items_in_batch: the loss is divided by it; by default the number of labels.
-            kwargs: are not used.
+        Arguments are those of any encoder-decoder of transformers; padding of the source [B, S] must be at its end,
+        and `encoder_outputs` are keys and values [B, S, d]. Attention weights are `cross_attentions` [B, 1, T, S].
         """
         if encoder_outputs is None:
             encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds)
-        keys, values = encoder_outputs[0], encoder_outputs[1]
+        keys, values = encoder_outputs[:2]
         mask = keys.new_ones(keys.shape[:2]) if attention_mask is None else attention_mask
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
@@ -288,8 +267,7 @@ class ConvSeq2SeqForConditionalGeneration(ConvPreTrainedModel, GenerationMixin):
         logits = self.lm_head(decoded.last_hidden_state)
         loss: Any = None
         if labels is not None:
-            total = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="sum")
-            loss = total / (labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch)
+            loss = fixed_cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), num_items_in_batch)
         all_weights = self.config.output_attentions if output_attentions is None else output_attentions
         return Seq2SeqLMOutput(
             loss=loss,

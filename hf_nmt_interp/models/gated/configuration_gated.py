@@ -1,6 +1,7 @@
 """Configurations of translators with gated or pruned attention heads."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from transformers import BartConfig, M2M100Config, MarianConfig, MBartConfig, T5Config
 
@@ -48,21 +49,11 @@ class GatedHeadsConfig:
         return config, kwargs
 
 
-class GatedMarianConfig(GatedHeadsConfig, MarianConfig):
-    model_type = "gated_marian"
+def _gated(family: Any) -> Any:
+    """The configuration of a family's gated models, e.g. `GatedBartConfig`."""
+    names = {"model_type": f"gated_{family.model_type}", "__module__": __name__}
+    return type(f"Gated{family.__name__}", (GatedHeadsConfig, family), names)
 
 
-class GatedBartConfig(GatedHeadsConfig, BartConfig):
-    model_type = "gated_bart"
-
-
-class GatedMBartConfig(GatedHeadsConfig, MBartConfig):
-    model_type = "gated_mbart"
-
-
-class GatedM2M100Config(GatedHeadsConfig, M2M100Config):
-    model_type = "gated_m2m_100"
-
-
-class GatedT5Config(GatedHeadsConfig, T5Config):
-    model_type = "gated_t5"
+GatedMarianConfig, GatedBartConfig, GatedMBartConfig = map(_gated, (MarianConfig, BartConfig, MBartConfig))
+GatedM2M100Config, GatedT5Config = map(_gated, (M2M100Config, T5Config))

@@ -35,9 +35,7 @@ class HardConcreteGate(nn.Module):
         if temperature <= 0:
             raise ValueError(f"temperature={temperature} of a Hard Concrete gate must be positive, e.g. 0.33")
         if len(stretch) != 2 or stretch[0] >= 0 or stretch[1] <= 1:
-            raise ValueError(
-                f"stretch={stretch} of a Hard Concrete gate must be (low < 0, high > 1), e.g. (-0.1, 1.1)"
-            )
+            raise ValueError(f"stretch={stretch} of a Hard Concrete gate must be (low < 0, high > 1): (-0.1, 1.1)")
         self.temperature, self.init = temperature, init
         self.low, self.high = stretch
         self.log_alpha = nn.Parameter(torch.full((heads,), init, dtype=torch.float32))
@@ -66,11 +64,7 @@ class HardConcreteGate(nn.Module):
         return torch.sigmoid(self._logit_above(1))
 
     def penalty(self, log_alpha: Tensor | None = None) -> Tensor:
-        """Expected number of heads that are not zero, L_C = sum(1 - P(g = 0)).
-
-        Args:
-            log_alpha: of the heads to count, e.g. those of several layers at once; None for this gate's own.
-        """
+        """Expected number of heads that are not zero, L_C = sum(1 - P(g = 0)); of `log_alpha`, by default its own."""
         return torch.sigmoid(self._logit_above(0, log_alpha)).sum()
 
     def expectation(self) -> Tensor:
@@ -80,11 +74,7 @@ class HardConcreteGate(nn.Module):
         return torch.sigmoid(self.log_alpha[:, None] - shift).mean(-1).float()  # [H, MIDPOINTS] -> [H]
 
     def forward(self, heads: Tensor) -> Tensor:
-        """Concat(g_i head_i): one draw for all tokens in training mode, the test-time value otherwise.
-
-        Args:
-            heads: concatenated outputs of the heads [..., H * head_size].
-        """
+        """Concat(g_i head_i), from [..., H * head_size]: one draw for all tokens in training, else the test value."""
         gate = (self.sample() if self.training else self.test_value()).to(heads.dtype)
         return heads * gate.repeat_interleave(heads.shape[-1] // len(gate))  # [H] -> [H * head_size]
 

@@ -58,15 +58,13 @@ class BiasOnly(nn.Module):
 class KeptHeadsT5Attention(T5Attention):
     """T5 attention with some of its heads; the position bias that layers share keeps a column for every head."""
 
-    def forward(
-        self, hidden_states, mask=None, key_value_states=None, position_bias=None, past_key_values=None, **kwargs
-    ):
+    def forward(self, hidden_states, mask=None, key_value_states=None, position_bias=None, past_key_values=None, **kw):
         own = None  # cross-attention has no position bias
         if key_value_states is None:
             if position_bias is None:
                 position_bias = self._position_bias(hidden_states, past_key_values)
             own = position_bias[:, self.kept_heads or [0]]  # a ghost head's column does not matter
-        output, _, weights = super().forward(hidden_states, mask, key_value_states, own, past_key_values, **kwargs)
+        output, _, weights = super().forward(hidden_states, mask, key_value_states, own, past_key_values, **kw)
         return output, position_bias, weights
 
     def _position_bias(self, hidden_states: Tensor, past_key_values) -> Tensor:
@@ -81,12 +79,7 @@ class KeptHeadsT5Attention(T5Attention):
 
 
 def keep_heads(attention: Attention, keep: list[int]) -> None:
-    """Leave only some heads of an attention in its projections to queries, keys, values, and from heads to output.
-
-    Args:
-        attention: changed in place; its `kept_heads` names the heads it has now.
-        keep: those to keep, as positions in `kept_heads`; none leaves the output bias only.
-    """
+    """Leave only some heads, given as positions in `kept_heads`, in an attention's projections; none: output bias."""
     if len(keep) == len(attention.kept_heads):
         return
     names = names_of(attention)

@@ -1,17 +1,12 @@
 """Translators whose attention heads can be gated, and pruned for good (Voita et al. 2019, section 6)."""
 
 import copy
+from typing import Any
 
 import torch
+import transformers
 from torch import Tensor
-from transformers import (
-    BartForConditionalGeneration,
-    M2M100ForConditionalGeneration,
-    MarianMTModel,
-    MBartForConditionalGeneration,
-    PreTrainedModel,
-    T5ForConditionalGeneration,
-)
+from transformers import PreTrainedModel
 from transformers import initialization as init
 
 from .configuration_gated import (
@@ -38,9 +33,8 @@ class GatedHeadsMixin(PreTrainedModel):
 
     def __init__(self, config):
         if not hasattr(config, "kept_heads"):  # not isinstance: remote code may hold its configuration class twice
-            raise ValueError(
-                f"config is a {type(config).__name__}; use Gated{type(config).__name__}(**config.to_dict())"
-            )
+            name = type(config).__name__
+            raise ValueError(f"config is a {name}; use Gated{name}(**config.to_dict())")
         super().__init__(config)
         for attentions in self.attentions().values():
             for attention in attentions:
@@ -50,23 +44,21 @@ class GatedHeadsMixin(PreTrainedModel):
 
     def attentions(self) -> dict[str, list[Attention]]:
         """The attention module of each layer, for each kind."""
-        encoder, decoder = self.get_encoder().layers, self.get_decoder().layers
-        return {
-            "encoder": [layer.self_attn for layer in encoder],
-            "decoder": [layer.self_attn for layer in decoder],
-            "cross": [layer.encoder_attn for layer in decoder],
-        }
+        encoder, decoder = self.get_encoder(), self.get_decoder()
+        if hasattr(encoder, "block"):  # T5
+            own = [[block.layer[0].SelfAttention for block in stack.block] for stack in (encoder, decoder)]
+            cross = [block.layer[1].EncDecAttention for block in decoder.block]
+        else:
+            own = [[layer.self_attn for layer in stack.layers] for stack in (encoder, decoder)]
+            cross = [layer.encoder_attn for layer in decoder.layers]
+        return dict(zip(KINDS, (*own, cross), strict=True))
 
     def gates(self) -> dict[str, list[HardConcreteGate | None]]:
         """The gate of each layer, for each kind; None where there is none."""
         return {kind: [gate_of(attention) for attention in layers] for kind, layers in self.attentions().items()}
 
     def add_gates(self, gated_attentions: str | list[str] = "all") -> None:
-        """Put open gates on the heads of some kinds of attention, where there are none; changes the model itself.
-
-        Args:
-            gated_attentions: as in the configuration.
-        """
+        """Put open gates on the heads of some kinds of attention, where there are none; changes the model itself."""
         config, kinds = self.config, kinds_of(gated_attentions)
         for kind in kinds:
             for attention in self.attentions()[kind]:
@@ -85,13 +77,12 @@ class GatedHeadsMixin(PreTrainedModel):
 
     def expected_heads(self) -> dict[str, list[float]]:
         """Expected number of heads whose gate is not 0, for each kind and layer; heads without a gate count as 1."""
-        return {
-            kind: [
-                float(len(attention.kept_heads)) if gate is None else gate.penalty().item()
-                for attention, gate in zip(attentions, self.gates()[kind], strict=True)
-            ]
-            for kind, attentions in self.attentions().items()
-        }
+
+        def expected(attention: Attention) -> float:
+            gate = gate_of(attention)
+            return float(len(attention.kept_heads)) if gate is None else gate.penalty().item()
+
+        return {kind: list(map(expected, attentions)) for kind, attentions in self.attentions().items()}
 
     def kept_heads(self) -> dict[str, list[list[int]]]:
         """The heads that are there at test time, for each kind and layer; `attentions[l][:, j]` is head kept[l][j]."""
@@ -139,9 +130,8 @@ class GatedHeadsMixin(PreTrainedModel):
                 raise ValueError(f"kept_heads[{kind!r}] has {len(layers)} layers, the model {len(attentions)}")
             for attention, heads in zip(attentions, layers, strict=True):
                 if sorted(set(heads) & set(attention.kept_heads)) != list(heads):
-                    raise ValueError(
-                        f"kept_heads[{kind!r}] has {heads}, not an ascending part of {attention.kept_heads}"
-                    )
+                    own = attention.kept_heads
+                    raise ValueError(f"kept_heads[{kind!r}] has {heads}, not an ascending part of {own}")
                 yield attention, heads
 
     def initialize_weights(self):
@@ -167,29 +157,13 @@ def _open_heads(attention: Attention) -> list[int]:
     return [head for head, value in zip(attention.kept_heads, values, strict=True) if value]
 
 
-class GatedMarianMTModel(GatedHeadsMixin, MarianMTModel):
-    config_class = GatedMarianConfig
+def _gated(family: Any, config: Any) -> Any:
+    """A family's models with gates, e.g. `GatedBartForConditionalGeneration`."""
+    return type(f"Gated{family.__name__}", (GatedHeadsMixin, family), {"config_class": config, "__module__": __name__})
 
 
-class GatedBartForConditionalGeneration(GatedHeadsMixin, BartForConditionalGeneration):
-    config_class = GatedBartConfig
-
-
-class GatedMBartForConditionalGeneration(GatedHeadsMixin, MBartForConditionalGeneration):
-    config_class = GatedMBartConfig
-
-
-class GatedM2M100ForConditionalGeneration(GatedHeadsMixin, M2M100ForConditionalGeneration):
-    config_class = GatedM2M100Config
-
-
-class GatedT5ForConditionalGeneration(GatedHeadsMixin, T5ForConditionalGeneration):
-    config_class = GatedT5Config
-
-    def attentions(self) -> dict[str, list[Attention]]:
-        encoder, decoder = self.get_encoder().block, self.get_decoder().block
-        return {
-            "encoder": [block.layer[0].SelfAttention for block in encoder],
-            "decoder": [block.layer[0].SelfAttention for block in decoder],
-            "cross": [block.layer[1].EncDecAttention for block in decoder],
-        }
+GatedMarianMTModel = _gated(transformers.MarianMTModel, GatedMarianConfig)
+GatedBartForConditionalGeneration = _gated(transformers.BartForConditionalGeneration, GatedBartConfig)
+GatedMBartForConditionalGeneration = _gated(transformers.MBartForConditionalGeneration, GatedMBartConfig)
+GatedM2M100ForConditionalGeneration = _gated(transformers.M2M100ForConditionalGeneration, GatedM2M100Config)
+GatedT5ForConditionalGeneration = _gated(transformers.T5ForConditionalGeneration, GatedT5Config)

@@ -8,12 +8,14 @@ from torch import Tensor, nn
 from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache
+from transformers.loss.loss_utils import fixed_cross_entropy
 from transformers.modeling_outputs import (
     BaseModelOutput,
     BaseModelOutputWithPast,
     Seq2SeqLMOutput,
     SequenceClassifierOutput,
 )
+from transformers.models.marian.modeling_marian import shift_tokens_right
 from transformers.utils.generic import can_return_tuple
 
 from .configuration_lstm import LSTMAttentionConfig, LuongSeq2SeqConfig
@@ -35,15 +37,7 @@ class LSTMStates(Cache):
 
 
 class LSTMEncoder(nn.Module):
-    """LSTM layers over padded sentences, in one direction or both; padding, at the end, changes nothing.
-
-    Args:
-        in_features: of an embedding.
-        hidden_size: of a state, in each direction.
-        layers: on top of each other.
-        bidirectional: states of both directions side by side.
-        dropout: between layers.
-    """
+    """LSTM layers over padded sentences, in one direction or both side by side; padding at the end changes nothing."""
 
     def __init__(self, in_features: int, hidden_size: int, layers: int, bidirectional: bool, dropout: float) -> None:
         super().__init__()
@@ -107,11 +101,7 @@ class LuongEncoder(LuongPreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        **kwargs: Any,
+        self, input_ids: Any = None, attention_mask: Any = None, inputs_embeds: Any = None, **kwargs: Any
     ) -> BaseModelOutput:
         """From tokens [B, S], or their embeddings, to states [B, S, n], 0 for padding."""
         x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
@@ -210,10 +200,7 @@ class LuongSeq2SeqForConditionalGeneration(LuongPreTrainedModel, GenerationMixin
         return False  # the decoder makes its own
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """The labels [B, T] one step later, behind the start token."""
-        shifted = labels.roll(1, dims=1)
-        shifted[:, 0] = self.config.decoder_start_token_id
-        return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
+        return shift_tokens_right(labels, self.config.pad_token_id, self.config.decoder_start_token_id)
 
     def output_logits(self, context: Tensor, state: Tensor) -> Any:
         """Logits [..., V] of N([c, s]), or of W (c + s), from contexts and decoder states [..., n]."""
@@ -235,26 +222,14 @@ class LuongSeq2SeqForConditionalGeneration(LuongPreTrainedModel, GenerationMixin
         use_cache: bool | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        num_items_in_batch: Tensor | int | None = None,
+        num_items_in_batch: Any = None,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
         """Logits [B, T, V] of the target's next tokens; with labels [B, T] also the loss.
 
-        Args:
-            input_ids: [B, S] source, padding at the end; or `inputs_embeds` [B, S, d], or `encoder_outputs`.
-            attention_mask: [B, S], 0 for padding.
-            decoder_input_ids: [B, T] target behind its start token, without what `past_key_values` has read; or
-                `decoder_inputs_embeds`; by default the labels' shift.
-            encoder_outputs: states [B, S, n] of an earlier pass.
-            past_key_values: of an earlier step.
-            inputs_embeds: see `input_ids`.
-            decoder_inputs_embeds: see `decoder_input_ids`.
-            labels: [B, T], -100 is padding.
-            use_cache: return `past_key_values`.
-            output_attentions: return the weights ([B, K, T, S],) as `cross_attentions`.
-            output_hidden_states: return (h,) and (s,) as `encoder_hidden_states` and `decoder_hidden_states`.
-            num_items_in_batch: the loss is divided by it; by default the number of labels.
-            kwargs: are not used.
+        Arguments are those of any encoder-decoder of transformers; padding of the source [B, S] must be at its end.
+        Attention weights ([B, K, T, S],) are `cross_attentions`, states (h,) `encoder_hidden_states` and (s,)
+        `decoder_hidden_states`.
         """
         if encoder_outputs is None:
             encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds)
@@ -268,10 +243,13 @@ class LuongSeq2SeqForConditionalGeneration(LuongPreTrainedModel, GenerationMixin
         s = decoded.last_hidden_state
         context, weights = self.attention(s, h, mask)
         logits = self.output_logits(context, s)
+        loss: Any = None
+        if labels is not None:
+            loss = fixed_cross_entropy(logits.flatten(0, -2).float(), labels.flatten(), num_items_in_batch)
         all_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         all_weights = self.config.output_attentions if output_attentions is None else output_attentions
         return Seq2SeqLMOutput(
-            loss=None if labels is None else mean_cross_entropy(logits, labels, num_items_in_batch),
+            loss=loss,
             logits=logits,
             past_key_values=decoded.past_key_values,
             decoder_hidden_states=(s,) if all_states else None,
@@ -279,12 +257,6 @@ class LuongSeq2SeqForConditionalGeneration(LuongPreTrainedModel, GenerationMixin
             encoder_last_hidden_state=h,
             encoder_hidden_states=(h,) if all_states else None,
         )
-
-
-def mean_cross_entropy(logits: Tensor, labels: Tensor, count: Tensor | int | None = None) -> Any:
-    """Cross entropy of logits [..., V] and labels [...] (-100 is ignored), over their number or the count given."""
-    total = F.cross_entropy(logits.flatten(0, -2).float(), labels.flatten(), reduction="sum")
-    return total / (labels.ne(-100).sum() if count is None else count)
 
 
 class LSTMAttentionForSequenceClassification(LSTMPreTrainedModel):
@@ -321,20 +293,13 @@ class LSTMAttentionForSequenceClassification(LSTMPreTrainedModel):
         labels: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        num_items_in_batch: Tensor | int | None = None,
+        num_items_in_batch: Any = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
         """Logits [B, labels] of texts; with labels [B] also the loss.
 
-        Args:
-            input_ids: [B, S], padding at the end; or `inputs_embeds` [B, S, d].
-            attention_mask: [B, S], 0 for padding.
-            inputs_embeds: see `input_ids`.
-            labels: [B].
-            output_attentions: return the weights ([B, 1, 1, S],) as `attentions`.
-            output_hidden_states: return the states ([B, S, 2 n],) as `hidden_states`.
-            num_items_in_batch: the loss is divided by it; by default B.
-            kwargs: are not used.
+        Arguments are those of any classifier of transformers; padding of the text [B, S] must be at its end. Attention
+        weights ([B, 1, 1, S],) are `attentions`, states ([B, S, 2 n],) `hidden_states`.
         """
         x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         mask = x.new_ones(x.shape[:2], dtype=torch.long) if attention_mask is None else attention_mask.long()
@@ -344,10 +309,13 @@ class LSTMAttentionForSequenceClassification(LSTMPreTrainedModel):
             a = torch.zeros_like(a)
         weights = a.masked_fill(mask == 0, -torch.inf).softmax(-1)
         logits = self.output_logits((weights[:, None] @ h)[:, 0])
+        loss: Any = None
+        if labels is not None:
+            loss = fixed_cross_entropy(logits.flatten(0, -2).float(), labels.flatten(), num_items_in_batch)
         all_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         all_weights = self.config.output_attentions if output_attentions is None else output_attentions
         return SequenceClassifierOutput(
-            loss=None if labels is None else mean_cross_entropy(logits, labels, num_items_in_batch),
+            loss=loss,
             logits=logits,
             hidden_states=(h,) if all_states else None,
             attentions=(weights[:, None, None],) if all_weights else None,

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
+from transformers.loss.loss_utils import fixed_cross_entropy
 from transformers.modeling_outputs import ModelOutput
 from transformers.utils.generic import can_return_tuple
 
@@ -54,19 +54,12 @@ class BagOfWordsProxy(PreTrainedModel):
         labels: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         output_hidden_states: bool | None = None,
-        num_items_in_batch: Tensor | int | None = None,
+        num_items_in_batch: Any = None,
         **kwargs: Any,
     ) -> BagOfWordsOutput:
-        """Logits [B, T, V], alike for all steps (T is 1 without labels); with labels [B, T] or [B] also the loss.
+        """Logits [B, T, V], the same for all steps (T is 1 without labels); with labels [B, T] or [B] also the loss.
 
-        Args:
-            input_ids: [B, S], padding anywhere; or `inputs_embeds` [B, S, d].
-            attention_mask: [B, S], 0 for padding.
-            labels: [B, T] or [B], -100 is padding.
-            inputs_embeds: see `input_ids`.
-            output_hidden_states: return the embeddings.
-            num_items_in_batch: the loss is divided by it; by default the number of labels.
-            kwargs: are not used.
+        Arguments are those of any model of transformers; padding of the source [B, S] may be anywhere.
         """
         e: Any = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         mask = e.new_ones(e.shape[:2]) if attention_mask is None else attention_mask.to(e.dtype)
@@ -75,7 +68,6 @@ class BagOfWordsProxy(PreTrainedModel):
         loss = None
         if labels is not None:
             logits = logits.expand(-1, labels[0].numel(), -1)
-            loss = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="sum")
-            loss = loss / (labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch)
+            loss = fixed_cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), num_items_in_batch)
         states = (e,) if output_hidden_states else None
         return BagOfWordsOutput(loss=loss, logits=logits, hidden_states=states)
