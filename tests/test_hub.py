@@ -126,7 +126,7 @@ def test_a_trainer_pushes_what_it_saves(hub, parts, tmp_path) -> None:
 def test_branches_are_refused(hub, parts, tmp_path) -> None:
     with pytest.raises(InputError, match="hub_revision: 'next' is not main, where pushes go; leave it out"):
         training(tmp_path, parts, hub_revision="next")
-    with pytest.raises(InputError, match="^revision: 'next' is not main, where pushes go; leave it out"):
+    with pytest.raises(InputError, match=r"^revision: 'next' is not main, where pushes go; leave it out"):
         training(tmp_path, parts).push_to_hub(revision="next")
     assert hub.repos["me/trained"]["commits"] == []
 

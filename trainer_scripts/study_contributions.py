@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.studies import PREFIXES
+from hf_nmt_interp.studies.prefixes import PREFIXES
 from hf_nmt_interp.training.launch import is_lone, run_script
 
 BOX = "box"

@@ -21,9 +21,9 @@ from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.batch import evaluating, run_model
 from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.errors import InputError, check_choice
-from hf_nmt_interp.studies import PREFIXES
+from hf_nmt_interp.studies.prefixes import PREFIXES, LengthSet
 from hf_nmt_interp.text.progress import Track, no_progress
-from hf_nmt_interp.text.tokens import Encoded, encode_source, encode_target
+from hf_nmt_interp.text.tokens import encode_source, encode_target
 
 ACCURACY, KL = "accuracy", "kl_to_final"
 STUDIED = (*STATISTICS, ACCURACY, KL)
@@ -142,12 +142,13 @@ def contribution_study(
         model = named[name] if hasattr(named[name], "config") else named[name]()
         explainer = make_method(model, method, **settings)
         for bucket, prefix in product(sets, prefixes):
-            pairs = bucket.pairs(prefix, model, tokenizer, batch_size, generate, seed)
+            kind, translating = PREFIXES[prefix], {"batch_size": batch_size, "generate": generate}
+            pairs = kind.pairs(bucket, model, tokenizer, seed, **translating)
             results = explain(explainer, pairs, batch_size, settings)
             curves = {stat: [compute(r) for r in results] for stat, compute in STATISTICS.items()}
-            if prefix == "reference":
+            if kind.is_reference:
                 curves[ACCURACY] = _accuracy(model, pairs, batch_size)
-            if final is not None and prefix != "model":
+            if final is not None and kind.is_shared:
                 goal = goals.setdefault((bucket.lengths, prefix), results)
                 curves[KL] = [influence_kl(r, other) for r, other in zip(results, goal, strict=True)]
             rows += _rows(curves, dict(zip(_KEYS, (name, prefix, *bucket.lengths), strict=False)))
@@ -193,35 +194,6 @@ def length_buckets(sizes: Iterable[tuple[int, int]]) -> dict[tuple[int, int], li
     return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 
 
-@dataclass(frozen=True)
-class _Set:
-    """Sentence pairs of one source and one target length; `pool` has the other sources of that length, too."""
-
-    lengths: tuple[int, int]
-    sources: list[Encoded]
-    targets: list[Encoded]
-    pool: list[Encoded]
-
-    def pairs(self, prefix: str, model: Any, tokenizer: Any, batch_size: int, generate: Any, seed: int) -> Pairs:
-        """Sources, with the targets that serve as prefixes."""
-        if prefix == "model":
-            made = Pairs.translate(model, tokenizer, self.pool, batch_size, generate)
-            kept = [n for n, pair in enumerate(made) if len(pair.ids.target_ids) == self.lengths[1]]
-            if not kept:
-                problem = "none of {} sources of {} tokens is translated by {}".format(len(made), *self.lengths)
-                raise InputError("lengths", None, problem, "take other lengths or more sentences")
-            return made.pick(kept[: len(self.sources)])
-        targets = self.targets
-        if prefix == "random":
-            if len(targets) < 2:
-                problem = "random ones need two sentences of the same lengths"
-                raise InputError("prefixes", None, problem, "give more sentences")
-            order = np.random.default_rng(seed).permutation(len(targets))
-            after = dict(zip(order.tolist(), np.roll(order, 1).tolist(), strict=True))  # never its own
-            targets = [targets[after[i]] for i in range(len(targets))]
-        return Pairs.force(model, tokenizer, self.sources, targets)
-
-
 def _sets(tokenizer: Any, sources: Sequence[str], targets: Sequence[str], lengths: Sequence[Lengths], limit: int):
     pairs = zip(sources, targets, strict=True)
     encoded = [(encode_source(tokenizer, source), encode_target(tokenizer, target)) for source, target in pairs]
@@ -234,7 +206,7 @@ def _sets(tokenizer: Any, sources: Sequence[str], targets: Sequence[str], length
             raise InputError("lengths", None, f"no pair has {wanted} tokens", f"the most frequent are {frequent}")
         rows = buckets[fits[0]][:limit]
         pool = [s for s, _ in encoded if len(s.ids) == fits[0][0]][: _POOL * limit]
-        found.append(_Set(fits[0], [encoded[i][0] for i in rows], [encoded[i][1] for i in rows], pool))
+        found.append(LengthSet(fits[0], [encoded[i][0] for i in rows], [encoded[i][1] for i in rows], pool))
     return found
 
 

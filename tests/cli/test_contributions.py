@@ -2,9 +2,11 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 
+from hf_nmt_interp.studies.prefixes import PREFIXES, Reference
 from tests.made_up_corpus import BY_LENGTH as SOURCES
 from tests.made_up_corpus import BY_LENGTH_TARGETS as TARGETS
 
@@ -81,8 +83,19 @@ def test_errors(run, model_folder, arguments, message):
     assert message in err
 
 
-def test_prefixes_are_those_of_the_study() -> None:
-    from hf_nmt_interp.cli.verbs import contributions
-    from hf_nmt_interp.studies import contribution_study
+def test_a_fourth_kind_of_prefix_is_one_class_and_one_line(run, model_folder, files, monkeypatch) -> None:
+    class Backwards(Reference):
+        """The references in the order of the sentences turned around."""
 
-    assert contributions.PREFIXES == contribution_study.PREFIXES
+        is_reference = False
+
+        def pairs(self, found, *arguments, **translating):
+            return super().pairs(replace(found, targets=found.targets[::-1]), *arguments, **translating)
+
+    monkeypatch.setitem(PREFIXES, "backwards", Backwards())
+    given = "--model", model_folder, "--method", "attention", *files
+    ran = run("contributions", *given, "--prefix", "reference", "backwards")
+    found = {(row["prefix"], row["statistic"]) for row in rows_of(ran)}
+    assert ("backwards", "source_entropy") in found
+    assert ("reference", "accuracy") in found
+    assert ("backwards", "accuracy") not in found

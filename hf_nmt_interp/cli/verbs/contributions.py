@@ -44,7 +44,7 @@ from hf_nmt_interp.cli.sharded_run import add_corpus, refuse, run_corpus
 from hf_nmt_interp.cli.shards import ShardFolder
 from hf_nmt_interp.cli.verbs.attribute import Explain, add_method, add_targets, explained
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.studies import PREFIXES
+from hf_nmt_interp.studies.prefixes import PREFIXES
 from hf_nmt_interp.text.corpus import Texts
 
 if TYPE_CHECKING:
