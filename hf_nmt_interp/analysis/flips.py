@@ -21,12 +21,7 @@ _NUMBERS = 2**25  # products with the vocabulary that are held at a time
 
 @torch.inference_mode(False)
 def flip_influence(
-    model: Any,
-    input_ids: Tensor,
-    labels: Tensor,
-    attention_mask: Tensor | None = None,
-    *,
-    replacement: str = "worst",
+    model: Any, input_ids: Tensor, labels: Tensor, attention_mask: Tensor | None = None, *, replacement: str = "worst"
 ) -> Tensor:
     """Delta[t, l]: how much the loss of y_t grows, to first order, if the word x_l is replaced.
 
