@@ -51,7 +51,7 @@ def test_evaluate_module_and_a_risk_of_it(tmp_path, monkeypatch):
     risk = metric_risk(metric, metric.primary, factor=-0.01)
     assert risk(["a b c d", "b"], "a b c d") == pytest.approx(make_risk("bleu")(["a b c d", "b"], "a b c d"))
     with pytest.raises(
-        hni.InputError, match="key: 'bleu' is not among what the metric computes: sentence_bleu, scores"
+        hni.InputError, match="key: 'bleu' is not one of sentence_bleu, scores"
     ):
         metric_risk(metric, "bleu")(["a"], "a")
 
