@@ -1,7 +1,4 @@
-"""Influence of source words by gradients, as HotFlip estimates it (Ebrahimi et al. 2018; snell2021, section 5.1).
-
-Definitions: docs/methods.md, How attention learns.
-"""
+"""Influence of source words by HotFlip (snell2021, 5.1); definitions: docs/methods.md, How attention learns."""
 
 from typing import Any
 

@@ -1,8 +1,7 @@
 """Translate a few sentences with the translator in the box and explain every word, offline.
 
 For each sentence it shows the translation, the source word each target word comes from, and how much of the decision
-came from the source (the rest from the words translated before), by layer-wise relevance propagation. The same, with
-all the numbers, goes to a web page.
+came from the source (the rest from the words before), by layer-wise relevance propagation; a web page has all numbers.
 
 Examples:
   hf-nmt-interp demo
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from hf_nmt_interp.cli.output import open_output
 from hf_nmt_interp.cli.paths import OutputFile
+from hf_nmt_interp.text.tokens import check_text
 
 SENTENCES = (
     "The cat is sleeping on the sofa.",
@@ -38,7 +38,6 @@ def run(args: argparse.Namespace) -> None:
 
     from hf_nmt_interp.cli.loading import load
     from hf_nmt_interp.report.terminal import legend, show
-    from hf_nmt_interp.text.tokens import check_text
 
     sentences = args.sentences or list(SENTENCES)
     for number, sentence in enumerate(sentences, 1):

@@ -39,9 +39,8 @@ def environment() -> dict[str, Any]:
 
     from hf_nmt_interp.cli.loading import box
 
-    names = sorted(
-        {re.split(r"[^\w-]", line)[0] for line in requires("hf_nmt_interp") or () if "extra ==" not in line}
-    )
+    needed = [line for line in requires("hf_nmt_interp") or () if "extra ==" not in line]
+    names = sorted({re.split(r"[^\w-]", line)[0] for line in needed})
     return {
         "hf_nmt_interp": __version__,
         "python": sys.version.split()[0],

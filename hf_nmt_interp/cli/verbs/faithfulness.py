@@ -37,11 +37,8 @@ def run(args: argparse.Namespace) -> None:
     from hf_nmt_interp.metrics.faithfulness import compare
 
     model, tokenizer = load_for(args)
-    methods = {
-        text: make_method(model, name, **settings)
-        for text, (name, settings) in asked.items()
-        if args.method or METHODS[name].fits(model)
-    }
+    fitting = {text: of for text, of in asked.items() if args.method or METHODS[of[0]].fits(model)}
+    methods = {text: make_method(model, name, **settings) for text, (name, settings) in fitting.items()}
     found = compare(model, tokenizer, sentences, methods, args.batch_size, generate_options(args), show_progress)
     ranked = sorted(found, key=lambda name: -found[name].area["comprehensiveness"])
     rows: list[Row] = []

@@ -42,8 +42,8 @@ def run(args: argparse.Namespace) -> None:
     if args.heads:
         model = _keep_most_relevant(args)
     elif not getattr(model.config, "gated_attentions", None):
-        problem = f"({type(model).__name__}) has no gates"
-        raise InputError("--model", args.model, problem, "train_l0.py trains them, or give --heads")
+        remedy = "train_l0.py trains them, or give --heads"
+        raise InputError("--model", args.model, f"({type(model).__name__}) has no gates", remedy)
     pruned = model.prune()
     with quiet():
         pruned.save_pretrained(args.output)

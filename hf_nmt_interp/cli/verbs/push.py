@@ -2,8 +2,7 @@
 
 The folder is one that a trainer or save_pretrained wrote. A new repository is private unless --public is given. The
 code of gated, pruned, calibrated, LSTM and convolutional models goes along, so that others load them without this
-package by `AutoModelForSeq2SeqLM.from_pretrained(name, trust_remote_code=True)`. The token is that of `hf auth login`
-or of HF_TOKEN.
+package by `AutoModelForSeq2SeqLM.from_pretrained(name, trust_remote_code=True)`. Token: `hf auth login` or HF_TOKEN.
 
 Examples:
   hf-nmt-interp push runs/l0/gated me/my-translator --dry-run
