@@ -268,11 +268,8 @@ class _Placing:
             return {whole[0]: span}
         found: dict[int, Span] = {}
         while True:
-            options = {
-                n: free
-                for n, words in waiting.items()
-                if n not in found and (free := list(self._options(words, span, found.values())))
-            }
+            left = {n: list(self._options(waiting[n], span, found.values())) for n in waiting if n not in found}
+            options = {n: free for n, free in left.items() if free}
             if not options:
                 return found
             n = max(options, key=lambda n: (-len(options[n]), max(options[n])))

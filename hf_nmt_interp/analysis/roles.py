@@ -208,12 +208,8 @@ class Syntactic(HeadScore):
     @staticmethod
     def _accuracies(row: Row) -> list[tuple[str, float, float]]:
         """Relation and direction, accuracy and baseline of those that are known."""
-        return [
-            (f"{name}_{direction}", row[f"{name}_{direction}"], row[f"{name}_baseline"])
-            for name in RELATIONS
-            if row.get(f"{name}_baseline") is not None
-            for direction in DIRECTIONS
-        ]
+        known = [(name, row[f"{name}_baseline"]) for name in RELATIONS if row.get(f"{name}_baseline") is not None]
+        return [(f"{name}_{end}", row[f"{name}_{end}"], baseline) for name, baseline in known for end in DIRECTIONS]
 
     @staticmethod
     def roles(row: Row) -> list[str]:

@@ -105,21 +105,13 @@ def _metadata(about: dict[str, Any], config: dict[str, Any], results: dict[str, 
     from huggingface_hub import EvalResult, ModelCardData
 
     datasets = about.get("datasets") or None
-    scores = [
-        EvalResult(
-            task_type="translation",
-            task_name=f"Translation {pair}".strip(),
-            dataset_type=(datasets or ["unknown"])[0],
-            dataset_name=about.get("test_name") or "test",
-            dataset_args=pair or None,  # type: ignore[arg-type]
-            metric_type=metric,
-            metric_value=round(results[field], 1),
-        )
-        for field, metric in (("test_bleu", "sacrebleu"), ("test_chrf", "chrf"))
-        if field in results
-    ]
+    task = {"task_type": "translation", "task_name": f"Translation {pair}".strip(), "dataset_args": pair or None}
+    data: Any = {"dataset_type": (datasets or ["unknown"])[0], "dataset_name": about.get("test_name") or "test"}
+    metrics = {"sacrebleu": results.get("test_bleu"), "chrf": results.get("test_chrf")}
+    known = {name: round(value, 1) for name, value in metrics.items() if value is not None}
+    scores = [EvalResult(metric_type=name, metric_value=value, **task | data) for name, value in known.items()]
     languages = [about[side] for side in ("source_lang", "target_lang") if about.get(side)]
-    data = ModelCardData(
+    return ModelCardData(
         library_name="transformers",
         pipeline_tag="translation",
         license=about.get("license"),
@@ -130,8 +122,7 @@ def _metadata(about: dict[str, Any], config: dict[str, Any], results: dict[str, 
         tags=["hf_nmt_interp", config["model_type"], "translation"],
         model_name=about["name"],
         eval_results=scores or None,
-    )
-    return data.to_yaml()
+    ).to_yaml()
 
 
 def _facts(folder: Path, config: dict[str, Any], about: dict[str, Any], results: dict[str, Any]) -> list[tuple]:
