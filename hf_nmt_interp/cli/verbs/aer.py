@@ -22,7 +22,6 @@ from hf_nmt_interp.text.pharaoh import Links, read_gold
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Two files and what they count from."""
     parser.add_argument("gold", type=InputFile, metavar="GOLD", help="file of gold links")
     parser.add_argument("hypothesis", type=InputFile, metavar="HYP", help="file of links to evaluate")
     for flag, what in (("--gold-base", "GOLD counts"), ("--base", "HYP counts")):
@@ -34,7 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Count and write."""
     pairs = list(read_parallel(*args.text)) if args.text else None
     sure, possible = read_gold(args.gold, args.gold_base, pairs)
     links = read_gold(args.hypothesis, args.base, pairs)[1]

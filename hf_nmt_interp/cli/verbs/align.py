@@ -41,7 +41,6 @@ _WORD = re.compile(r"[^ \t\r\v\f]+")  # other spaces, like U+00A0, may be part o
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Files, method, models, decoding and output."""
     parser.add_argument("source", type=InputFile, metavar="SOURCE", nargs="?", help="file of sentences, - for stdin")
     help = "file of their translations (default: the model's)"
     parser.add_argument("target", type=InputFile, metavar="TARGET", nargs="?", help=help)

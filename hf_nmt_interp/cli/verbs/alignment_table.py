@@ -33,7 +33,6 @@ _TABLES = ("force", "free", "noise")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Files, models, and what to compute."""
     parser.add_argument("folder", type=OutputFolder, metavar="FOLDER", help="where results are kept")
     add_gold(parser)
     parser.add_argument("--train", nargs=2, type=InputFile, metavar=("SOURCE", "TARGET"), help="the training text")

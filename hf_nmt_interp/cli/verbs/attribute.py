@@ -46,7 +46,6 @@ METHOD = "lrp"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Sentences, targets, method, model, decoding and output."""
     add_targets(parser)
     group = add_method(parser, several=True)
     group.add_argument("--list-methods", action="store_true", help="print the methods and their settings, and stop")
@@ -79,7 +78,6 @@ def add_method(parser: argparse.ArgumentParser, several: bool = False) -> Any:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Explain and write."""
     if args.list_methods:
         list_methods()
         return

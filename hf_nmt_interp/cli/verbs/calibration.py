@@ -25,7 +25,6 @@ SHORT = {"entropy_change": "change", "kendall_attention": "tau att.", "kendall_m
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Sentences, translations, models, output and figures."""
     arguments.add_sentences(parser)
     parser.add_argument("--target-file", type=InputFile, metavar="FILE", help="translations (default: the model's)")
     arguments.add_model(parser)
@@ -37,7 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Look at each model and write."""
     sources = arguments.read_sentences(args)
     targets = arguments.read_file(args.target_file)[: args.limit] if args.target_file else None
 

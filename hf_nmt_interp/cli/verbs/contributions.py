@@ -45,7 +45,6 @@ _STUDY = ("prefix", "compare", "checkpoints", "figure")  # arguments that ask fo
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Sentences, targets, method, lengths, study, model, decoding and output."""
     add_targets(parser)
     add_method(parser)
     parser.add_argument("--statistic", metavar="NAME", help="one of those above (default: all)")
@@ -63,7 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Explain, average and write."""
     from hf_nmt_interp.analysis.contributions import STATISTICS, contribution_curves
     from hf_nmt_interp.attribution.registry import parse_method_settings
 

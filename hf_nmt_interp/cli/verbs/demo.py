@@ -25,14 +25,12 @@ SENTENCES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Everything has a default."""
     parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="your own sentences (default: five of ours)")
     parser.add_argument("--model", default="demo:en-de", metavar="NAME", help="default: %(default)s")
     parser.add_argument("--output", type=OutputFile, default="demo.html", metavar="FILE", help="default: %(default)s")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Explain, print, write the page."""
     from rich.console import Console
     from rich.text import Text
 

@@ -18,12 +18,10 @@ from hf_nmt_interp.version import __version__
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Text or JSON."""
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print."""
     found = environment()
     if args.json:
         print(json.dumps(found, indent=2))

@@ -18,14 +18,12 @@ from hf_nmt_interp.cli.output import Row, rounded, show_progress, write_rows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Methods, sentences, model, decoding and output."""
     help = "may be repeated (default: all that fit the model, as they are)"
     parser.add_argument("--method", action="append", metavar="NAME[:SETTING=VALUE,...]", help=help)
     add_translating(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Translate, explain by each method, erase, and write a table."""
     from hf_nmt_interp.attribution import METHODS
     from hf_nmt_interp.attribution.registry import parse_method
 

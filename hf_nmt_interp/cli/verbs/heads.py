@@ -34,7 +34,6 @@ HEAD_FORMATS = ("table", "json", "csv")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Sentences, translations, trees, corpus, model, output and figure."""
     arguments.add_sentences(parser)
     help = "their translations, one a line, or the text of .conllu trees (default: the model translates)"
     parser.add_argument("--target-file", type=InputFile, metavar="FILE", help=help)
@@ -52,7 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Look at the heads and write."""
     from hf_nmt_interp.analysis.heads import KINDS, head_report
 
     check_choice("--kind", args.kind, KINDS)

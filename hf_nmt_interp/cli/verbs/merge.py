@@ -32,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Join and write."""
     folder, known = ShardFolder(args.finished), jobs()
     if (verb := str(folder.about.get("verb"))) not in known:
         raise InputError(args.finished, None, f"its run.json is of the verb {verb!r}, not of {', '.join(known)}")

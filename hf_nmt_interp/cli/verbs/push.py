@@ -12,7 +12,6 @@ import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Folder, repository, visibility and dry run."""
     parser.add_argument("saved", metavar="FOLDER", help="a saved model with its tokenizer and card")
     parser.add_argument("repo", metavar="REPO", help="its name on the Hub, e.g. me/my-translator")
     parser.add_argument("--public", action="store_true", help="a new repository is for everybody (default: private)")
@@ -21,7 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Push, and say what went."""
     from hf_nmt_interp.hub import push_folder
 
     pushed = push_folder(args.saved, args.repo, private=not args.public, message=args.message, dry_run=args.dry_run)

@@ -22,7 +22,6 @@ from hf_nmt_interp.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Sentences, model, decoding and output."""
     arguments.add_translating(parser, batch_size=32, formats=("text", *arguments.OUTPUT_FORMATS))
     group = parser.add_argument_group("mark-up")
     group.add_argument("--markup", action="store_true", help="carry inline tags and placeholders over")
@@ -30,7 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Translate and write."""
     kind = arguments.chosen_format(args)
     streams = args.output is None and kind in ("text", "json", "tsv")
     rows = _rows(args, arguments.read_sentences(args), streams)
