@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,14 +12,7 @@ from hf_nmt_interp.errors import InputError
 
 # what belongs to a model; no pickles, no state of a training
 _SUFFIXES = (".safetensors", ".json", ".py", ".md", ".spm", ".model", ".txt", ".svg", ".png")
-_STATE = (
-    "trainer_state.json",
-    "training_args.json",
-    "results.json",
-    "all_results.json",
-    "train_results.json",
-    "eval_results.json",
-)
+_STATE = ("trainer_state.json", "training_args.json", *(f"{of}results.json" for of in ("", "all_", "train_", "eval_")))
 _TRIES = 3
 
 
@@ -55,20 +48,15 @@ def files_of(folder: str | Path) -> list[Path]:
     try:
         config = dict(json.loads((folder / "config.json").read_bytes()))
     except (ValueError, TypeError) as error:
-        problem = f"has a config.json that is not a configuration ({error})"
-        raise InputError("folder", str(folder), problem, "save the model again") from error
+        problem = f"has a config.json that is not a configuration ({error}); save the model again"
+        raise InputError("folder", str(folder), problem) from error
     generates = not config.get("is_encoder_decoder") or "generation_config.json" in names
     need(generates, "generation_config.json", "model.save_pretrained writes it")
     need("README.md" in names, "card, README.md", "trainers write it, hni.push_to_hub makes one")
-    for name in _code(config):
-        need(name in names, f"{name}, the code of its model", "save it with model.save_pretrained")
+    for place in (config.get("auto_map") or {}).values():  # e.g. repository--modeling_gated.GatedMarian
+        code = f"{place.rpartition('--')[2].split('.')[0]}.py"
+        need(code in names, f"{code}, the code of its model", "save it with model.save_pretrained")
     return found
-
-
-def _code(config: dict[str, Any]) -> Iterator[str]:
-    """Files of code that a configuration names."""
-    for place in (config.get("auto_map") or {}).values():
-        yield f"{place.rpartition('--')[2].split('.')[0]}.py"
 
 
 def push_folder(
@@ -122,14 +110,12 @@ def _check_name(repo_id: str) -> None:
     try:
         validate_repo_id(repo_id)
     except HFValidationError as error:
-        raise InputError(
-            "repo_id", repo_id, f"cannot be a name on the Hub: {error}", "e.g. me/my-translator"
-        ) from error
+        raise InputError("repo_id", repo_id, f"cannot be a name like me/my-translator on the Hub: {error}") from error
 
 
 def _tried(repo_id: str, send: Callable[[], str]) -> str:
     """What `send` returns, retried if the error is temporary; the last error is raised as one line."""
-    from httpx2 import HTTPError
+    from httpx2 import HTTPError, TransportError
     from huggingface_hub.errors import HfHubHTTPError
 
     for attempt in range(1, _TRIES + 1):
@@ -143,22 +129,15 @@ def _tried(repo_id: str, send: Callable[[], str]) -> str:
                 problem = f"the Hub refused it for {repo_id} ({status})"
                 remedy = "nothing was sent. Log in with `hf auth login` and a token that may write there"
                 raise InputError("token", None, problem, remedy) from error
-            if not _is_transient(cause, status) or attempt == _TRIES:
+            cut_off = isinstance(cause, TransportError | ConnectionError | TimeoutError)
+            transient = cut_off if status is None else status >= 500 or status == 429  # 429: it is busy
+            if not transient or attempt == _TRIES:
                 reason = " ".join(str(cause).split())[:200]
                 problem = f"was not pushed after {attempt} tries, nothing was committed: {reason}"
                 remedy = "run it again: files that arrived are not sent twice"
                 raise InputError("repo_id", repo_id, problem, remedy) from error
             time.sleep(attempt - 0.9)
     raise AssertionError("unreachable")
-
-
-def _is_transient(error: BaseException, status: int | None) -> bool:
-    """Whether another try may succeed: the connection was cut off, or the server is busy."""
-    from httpx2 import TransportError
-
-    if status is not None:
-        return status >= 500 or status == 429
-    return isinstance(error, TransportError | ConnectionError | TimeoutError)
 
 
 def push_to_hub(model: Any, tokenizer: Any, repo_id: str, *, card: str | None = None, **options: Any) -> Pushed:

@@ -1,7 +1,4 @@
-"""Word alignment from attribution (ding2019, sections 4 and 5): soft scores of words, links, dispersion.
-
-Definitions: docs/methods.md, Word alignment.
-"""
+"""Word alignment from attribution (ding2019, sections 4 and 5); definitions: docs/methods.md, Word alignment."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -85,11 +82,8 @@ def _mutual(scores: np.ndarray, threshold: float) -> Links:
     return {(i, j) for i, j in _argmax(scores, threshold) if best[i] == j and p[j, i] > 0}
 
 
-EXTRACTIONS: dict[str, Callable[[np.ndarray, float], Links]] = {
-    "argmax": _argmax,
-    "threshold": _threshold,
-    "mutual": _mutual,
-}
+Extraction = Callable[[np.ndarray, float], Links]
+EXTRACTIONS: dict[str, Extraction] = {"argmax": _argmax, "threshold": _threshold, "mutual": _mutual}
 
 
 def extract_links(scores: np.ndarray, extraction: str = "argmax", threshold: float = 0.2) -> Links:
@@ -144,8 +138,7 @@ def joint_links(
         heuristic: see `symmetrize`.
         extraction: see `extract_links`.
         threshold: likewise.
-        least: what a link must have of the scores of its two words: the geometric mean of its share of the target
-            word's and its share of the source word's.
+        least: of a link's shares of the scores of its source word and its target word, the least geometric mean.
 
     >>> forward, backward = np.array([[8.0, 1.0], [1.0, 1.0]]), np.array([[4.0, 1.0], [1.0, 1.0]])
     >>> [sorted(joint_links(forward, backward, least=p)) for p in (0, 0.8)]
@@ -279,9 +272,8 @@ def align(
         sources: one sentence, or a list of sentences; each a string, whose words stand between whitespace, or a list
             of words, which are kept as they are (the segmentation of gold links).
         targets: its translation or a list of them, likewise; None lets the model translate.
-        method: name of an attribution method; `lrp` explains the logit of the label here. Several joined by `+`, e.g.
-            `attention+saliency:aggregate=li2016`, align by the geometric mean of their p(i | t). None is
-            `default_method(model)`.
+        method: an attribution method, None for `default_method(model)`; `lrp` explains the logit of the label here.
+            Several, e.g. `attention+saliency:aggregate=li2016`, align by the geometric mean of their p(i | t).
         settings: `batch_size`; `extraction` and `threshold`, see `extract_links`; `punctuation`, see `encode_source`;
             `generate`, arguments of `generate()`; all others are settings of the method.
 
@@ -290,5 +282,4 @@ def align(
     """
     if isinstance(sources, str):
         return align(model, tokenizer, [sources], None if targets is None else [targets], method, **settings)[0]
-    found = align_words(model, tokenizer, sources, targets, method, **settings)
-    return [alignment.links for alignment in found]
+    return [found.links for found in align_words(model, tokenizer, sources, targets, method, **settings)]

@@ -1,7 +1,4 @@
-"""What calibration does to cross-attention, and whether masks tell what matters (lu2021, sections 2.2, 4.3 and 5).
-
-Definitions: docs/methods.md, Calibrated cross-attention.
-"""
+"""What calibration does to cross-attention (lu2021); definitions: docs/methods.md, Calibrated cross-attention."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,11 +8,10 @@ import torch
 from torch import Tensor
 
 from hf_nmt_interp.analysis.distributions import entropy, jensen_shannon, kendall_tau
-from hf_nmt_interp.analysis.reports import Report
+from hf_nmt_interp.analysis.reports import Report, sentence_pairs
 from hf_nmt_interp.attribution.gradients import step_gradients
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.decoding.batch import Batch, evaluating, run_model
-from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import Parts, parts
 from hf_nmt_interp.text.progress import Track, no_progress
@@ -32,9 +28,8 @@ class CalibrationReport(Report):
 
     Attributes:
         layers: one row a layer, and "all" for the mean over layers: jsd of original and fused weights; entropy of the
-            original weights; entropy_change, that of the fused ones minus it (above 0: more dispersed);
-            kendall_attention and kendall_mask, tau of weights and of m with gradient importance
-            (below 0: what matters is masked); mask_mean.
+            original weights; entropy_change, that of the fused ones minus it (above 0: more dispersed); tau of weights
+            (kendall_attention) and of m (kendall_mask; below 0: what matters is masked) with gradients; mask_mean.
         bins: one row for each layer and entropy bin [low, high): jsd and the number of distributions.
         about: model, fusion, alpha, sentences, steps.
     """
@@ -81,14 +76,9 @@ def calibration_report(
     if not hasattr(model, "mask_parameters"):
         remedy = "train one with trainer_scripts/train_calibrated.py"
         raise InputError("model", None, f"{type(model).__name__} is not calibrated", remedy)
-    if isinstance(sources, str) or not sources:
-        raise InputError("sources", None, f"a list of sentences is needed, got {sources!r}")
     if list(edges) != sorted(set(edges)) or edges[0] != 0:
         raise InputError("edges", list(edges), "must rise from 0")
-    if targets is None:
-        pairs = Pairs.translate(model, tokenizer, sources, batch_size, track=track)
-    else:
-        pairs = Pairs.force(model, tokenizer, sources, targets)
+    pairs = sentence_pairs(model, tokenizer, sources, targets, batch_size, track)
     translator = parts(model)
     layers = [_Layer(edges) for _ in translator.attentions("cross")]
     for _, batch in pairs.batches(batch_size, track, "Comparing"):
@@ -167,12 +157,7 @@ def gradient_importance(model: Any, batch: Batch, translator: Parts | None = Non
         [B, T, S]; 0 at padding.
     """
     (found,), _ = step_gradients(
-        model,
-        translator or parts(model),
-        batch.take(slice(None)),
-        leaves=["memory"],
-        score=lambda _, log_probability: log_probability.exp(),
-        reduce=lambda gradient, _: gradient.norm(dim=-1),
-        rows=_STEPS * batch.input_ids.numel(),
-    )
+        model, translator or parts(model), batch.take(slice(None)), ["memory"], lambda _, log_p: log_p.exp(),
+        lambda gradient, _: gradient.norm(dim=-1), rows=_STEPS * batch.input_ids.numel(),
+    )  # fmt: skip
     return found

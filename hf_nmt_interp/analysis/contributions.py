@@ -1,10 +1,8 @@
-"""Source and prefix contributions over a data set (voita2021, sections 4 to 7).
-
-Definitions: docs/methods.md, Contribution statistics.
-"""
+"""Contributions over a data set (voita2021); definitions: docs/methods.md, Contribution statistics."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,8 +17,7 @@ def contribution_entropy(contributions: np.ndarray) -> np.ndarray:
     [0.6931, 0.0]
     """
     if (contributions < 0).any():
-        remedy = "entropies need a method without signs, e.g. lrp or smoothgrad"
-        raise InputError("contributions", None, "some are negative", remedy)
+        raise InputError("contributions", None, "some are negative; entropies need a method without signs, e.g. lrp")
     mass = contributions.sum(-1, keepdims=True)
     p = np.divide(contributions, mass, out=np.full_like(contributions, np.nan), where=mass != 0)
     return 0.0 - np.where(p == 0, 0, p * np.log(np.where(p == 0, 1, p))).sum(-1)
@@ -71,6 +68,12 @@ class Curve:
     high: np.ndarray
     count: np.ndarray
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Position, mean, low, high and sentences, where there are any."""
+        columns = zip(*(column.tolist() for column in (self.mean, self.low, self.high, self.count)), strict=True)
+        rows = [dict(zip(("mean", "low", "high", "sentences"), values, strict=True)) for values in columns]
+        return [{"position": n} | row for n, row in enumerate(rows) if row["sentences"]]
+
 
 def mean_curve(rows: Iterable[np.ndarray]) -> Curve:
     """Mean of rows of any lengths at each position; NaN values do not count.
@@ -112,11 +115,7 @@ class RunningCurve:
 
 
 def contribution_curves(results: Iterable[AttributionResult]) -> dict[str, Curve]:
-    """Means by position of source contribution, entropies and position influence.
-
-    The papers take sentence pairs of one source length and one target length; with mixed lengths a position's mean is
-    over the sentences that reach it.
-    """
+    """Means by position of each of `STATISTICS`, over the sentences that reach it; the papers take one length only."""
     running = {name: RunningCurve() for name in STATISTICS}
     for result in results:
         for name, statistic in STATISTICS.items():

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import check_choice
 
 
 def entropy(p: Tensor) -> Tensor:
@@ -36,8 +36,7 @@ def kendall_tau(x: Tensor, y: Tensor, kept: Tensor, variant: str = "b") -> Tenso
     >>> kendall_tau(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 3.0, 2.0]), torch.ones(3).bool()).item()
     0.3333333432674408
     """
-    if variant not in ("a", "b"):
-        raise InputError("variant", variant, "of Kendall's tau is not one of a, b")
+    check_choice("variant", variant, ("a", "b"))
     pairs = kept[..., :, None] & kept[..., None, :]
     first, second = (torch.sign(z[..., :, None] - z[..., None, :]) * pairs for z in (x, y))  # [..., S, S]
     total = (first * second).sum((-2, -1))

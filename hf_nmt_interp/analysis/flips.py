@@ -1,7 +1,4 @@
-"""Influence of source words by gradients, as HotFlip estimates it (Ebrahimi et al. 2018; snell2021, section 5.1).
-
-Definitions: docs/methods.md, How attention learns.
-"""
+"""Influence of source words by HotFlip (snell2021, 5.1); definitions: docs/methods.md, How attention learns."""
 
 from typing import Any
 
@@ -21,12 +18,7 @@ _NUMBERS = 2**25  # products with the vocabulary that are held at a time
 
 @torch.inference_mode(False)
 def flip_influence(
-    model: Any,
-    input_ids: Tensor,
-    labels: Tensor,
-    attention_mask: Tensor | None = None,
-    *,
-    replacement: str = "worst",
+    model: Any, input_ids: Tensor, labels: Tensor, attention_mask: Tensor | None = None, *, replacement: str = "worst"
 ) -> Tensor:
     """Delta[t, l]: how much the loss of y_t grows, to first order, if the word x_l is replaced.
 

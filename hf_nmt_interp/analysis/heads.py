@@ -1,7 +1,4 @@
-"""What each attention head does: its relevance, its confidence and its roles (voita2019, sections 4 and 5).
-
-Definitions: docs/methods.md, Head roles.
-"""
+"""Relevance, confidence and roles of heads (voita2019, 4 and 5); definitions: docs/methods.md, Head roles."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from hf_nmt_interp.analysis.reports import Report
+from hf_nmt_interp.analysis.reports import Report, sentence_pairs
 from hf_nmt_interp.analysis.roles import COMMON, HEAD_SCORES, HeadScore, Relation, Row, View, roles_of
 from hf_nmt_interp.attribution.attention import attention_weights
 from hf_nmt_interp.attribution.lrp import LRP
@@ -25,6 +22,9 @@ from hf_nmt_interp.models.kinds import KINDS
 from hf_nmt_interp.text.conllu import Sentence
 from hf_nmt_interp.text.corpus import Pair
 from hf_nmt_interp.text.progress import Track, no_progress
+
+_Counts = dict[str, Counter[int]]  # how often each token occurs, of "source" and "target"
+_Scores = dict[tuple[str, int], list[HeadScore]]  # of each kind and layer
 
 
 @dataclass
@@ -55,8 +55,7 @@ class HeadReport(Report):
         if name not in rows[0]:
             known = [name for name in rows[0] if name not in ("kind", "layer", "head", "roles")]
             raise InputError("name", name, f"of kind {kind!r} is not in the report", f"it has {', '.join(known)}")
-        shape = max(row["layer"] for row in rows) + 1, max(row["head"] for row in rows) + 1
-        found = np.full(shape, np.nan)
+        found = np.full([1 + max(row[place] for row in rows) for place in ("layer", "head")], np.nan)
         for row in rows:
             found[row["layer"], row["head"]] = np.nan if row[name] is None else row[name]
         return found
@@ -98,8 +97,7 @@ def head_report(
         sources: sentences; None takes the text of the trees.
         targets: their translations; None lets the model translate.
         trees: sentences of the source language with their dependencies, for the encoder's syntactic scores.
-        corpus: pairs of sentences that tell how frequent tokens are, best the training data; None counts in what is
-            looked at.
+        corpus: sentence pairs to count tokens in, best the training data; None counts in what is looked at.
         relevance_sentences: how many of the sentences relevance is taken from, the slowest part; None for all.
         lrp: settings of `LRP`.
         batch_size: sentences at a time.
@@ -110,8 +108,7 @@ def head_report(
     explainer = None if relevance_sentences == 0 else LRP(model, **lrp or {})
     translator = explainer.parts if explainer else parts(model)
     if translator.weighted_sums:
-        problem = f"{type(model).__name__} has no self-attention"
-        raise InputError("model", None, problem, "the report is for Transformers")
+        raise InputError("model", None, f"{type(model).__name__} has no self-attention", "give a Transformer")
     trees = list(trees or ())
     for tree in trees:
         tree.spans()  # errors are reported before the work starts
@@ -119,27 +116,14 @@ def head_report(
         if not trees:
             raise InputError("sources", None, "none given", "give sentences, or trees whose text is taken")
         sources = [tree.text for tree in trees]
-    if isinstance(sources, str) or not sources:
-        raise InputError("sources", None, f"a list of sentences is needed, got {sources!r}")
-    if targets is not None and (isinstance(targets, str) or len(targets) != len(sources)):
-        problem = f"one for each of the {len(sources)} sources is needed"
-        raise InputError("targets", None, problem, f"got {len(targets)}")
-    pairs = _pairs(model, tokenizer, sources, targets, batch_size, track)
+    pairs = sentence_pairs(model, tokenizer, sources, targets, batch_size, track)
     counts = token_counts(tokenizer, corpus) if corpus is not None else _counts_of(pair.ids for pair in pairs)
-    common = _common(counts)
     found = _new_scores()
-
-    def show(views: Iterable[tuple[Attention, int, View]], level: str) -> None:
-        for attention, layer, view in views:
-            for score in found[attention.kind, layer]:
-                if score.level == level and view.weights.size:
-                    score.add(view)
-
     for rows, batch in pairs.batches(batch_size, track, "Attention"):
-        for views in _token_views(model, translator, pairs.pick(rows), batch, counts, common):
-            show(views, "token")
+        for views in _token_views(model, translator, pairs.pick(rows), batch, counts):
+            _add(found, views, "token")
     for rows in track(similar_sizes([len(tree.tokens) for tree in trees], batch_size), "Trees"):
-        show(_word_views(model, translator, tokenizer, [trees[i] for i in rows]), "word")
+        _add(found, _word_views(model, translator, tokenizer, [trees[i] for i in rows]), "word")
     explained = pairs[:relevance_sentences]
     about = {"model": model.name_or_path, "sentences": len(pairs), "trees": len(trees), "relevance": len(explained)}
     shares = {}
@@ -150,12 +134,20 @@ def head_report(
     return HeadReport(_rows(layers, found, relevance), about=about)
 
 
+def _add(found: _Scores, views: Iterable[tuple[Attention, int, View]], level: str) -> None:
+    """Show the scores of a level one more sentence."""
+    for attention, layer, view in views:
+        for score in found[attention.kind, layer]:
+            if score.level == level and view.weights.size:
+                score.add(view)
+
+
 def head_facts(
     model: Any,
     tokenizer: Any,
     sources: Sequence[str],
     targets: Sequence[str] | None = None,
-    counts: dict[str, Counter[int]] | None = None,
+    counts: _Counts | None = None,
     *,
     relevance: bool = True,
     lrp: dict[str, Any] | None = None,
@@ -174,21 +166,18 @@ def head_facts(
     Returns:
         For each sentence `steps`, its target tokens, and `heads`, a row of facts for each head: sums over the steps.
     """
-    pairs = _pairs(model, tokenizer, sources, targets, len(sources))
+    pairs = sentence_pairs(model, tokenizer, sources, targets, len(sources))
     batch = batch_of(model, [pair.ids for pair in pairs])
     explainer = LRP(model, **lrp or {}) if relevance else None
     shares = explainer.head_relevance_sums(batch) if explainer else {}
     translator = explainer.parts if explainer else parts(model)
     scores = [make() for make in HEAD_SCORES.values() if make.fact_types]
     found: list[Row] = []
-    for b, views in enumerate(
-        _token_views(model, translator, pairs, batch, counts, _common(counts) if counts else None)
-    ):
+    for b, views in enumerate(_token_views(model, translator, pairs, batch, counts)):
         rows: list[Row] = []
         for attention, layer, view in views:
-            facts = {
-                name: values for score in scores if view.weights.size for name, values in score.facts(view).items()
-            }
+            known = [score.facts(view) for score in scores if view.weights.size]
+            facts = {name: values for one in known for name, values in one.items()}
             for i, head in enumerate(attention.heads):
                 row: Row = {"kind": attention.kind, "layer": layer, "head": head}
                 row["relevance"] = float(shares[attention.kind][b, layer, head]) if shares else None
@@ -230,47 +219,31 @@ def fact_types() -> dict[str, Any]:
     return {"steps": int, "heads": [head]}
 
 
-def _new_scores() -> dict[tuple[str, int], list[HeadScore]]:
+def _new_scores() -> _Scores:
     """New scores for each kind and layer that is asked for."""
     return defaultdict(lambda: [make() for make in HEAD_SCORES.values()])
 
 
-def _pairs(
-    model: Any,
-    tokenizer: Any,
-    sources: Sequence[str],
-    targets: Sequence[str] | None,
-    batch_size: int,
-    track: Track = no_progress,
-) -> Pairs:
-    if targets is None:
-        return Pairs.translate(model, tokenizer, sources, batch_size, track=track)
-    return Pairs.force(model, tokenizer, sources, targets)
-
-
-def _counts_of(translations: Iterable[Translation]) -> dict[str, Counter[int]]:
-    counts: dict[str, Counter[int]] = {"source": Counter(), "target": Counter()}
+def _counts_of(translations: Iterable[Translation]) -> _Counts:
+    counts: _Counts = {"source": Counter(), "target": Counter()}
     for translation in translations:
         counts["source"].update(translation.source_ids)
         counts["target"].update(translation.target_ids)
     return counts
 
 
-def _common(counts: dict[str, Counter[int]]) -> dict[str, set[int]]:
-    return {side: {i for i, _ in counted.most_common(COMMON)} for side, counted in counts.items()}
-
-
-def token_counts(tokenizer: Any, corpus: Iterable[Pair]) -> dict[str, Counter[int]]:
+def token_counts(tokenizer: Any, corpus: Iterable[Pair]) -> _Counts:
     """How often each token occurs on the "source" and the "target" side of pairs of sentences."""
     encoded = (tokenizer(source, text_target=target) for source, target in corpus)
     return _counts_of(Translation(e["input_ids"], e["labels"]) for e in encoded)
 
 
 def _token_views(
-    model: Any, translator: Parts, pairs: Pairs, batch: Batch, counts, common
+    model: Any, translator: Parts, pairs: Pairs, batch: Batch, counts: _Counts | None
 ) -> Iterator[list[tuple[Attention, int, View]]]:
     """For each pair of a batch the attention among its tokens, of each kind and layer."""
     weights = _attention(model, translator, batch, KINDS)
+    common = {side: {i for i, _ in counted.most_common(COMMON)} for side, counted in (counts or {}).items()}
     for b, pair in enumerate(pairs):
         start = pair.ids.start_id or 0
         ids = {"source": pair.ids.source_ids, "target": [start, *pair.ids.target_ids[:-1]]}
@@ -284,10 +257,8 @@ def _token_views(
             view = View(found[b][:, queries][:, :, keys], queries, keys)
             if counts:
                 tokens = [ids[side][i] for i in keys]
-                frequency = np.array([counts[side][i] for i in tokens])
-                view = replace(
-                    view, counts=frequency, common=np.array([i in common[side] for i in tokens], dtype=bool)
-                )
+                is_common = np.array([i in common[side] for i in tokens], dtype=bool)
+                view = replace(view, counts=np.array([counts[side][i] for i in tokens]), common=is_common)
             views.append((attention, layer, view))
         yield views
 
@@ -338,9 +309,7 @@ def _attention(
 
 
 def _rows(
-    layers: Iterable[tuple[str, int, Sequence[int]]],
-    found: dict[tuple[str, int], list[HeadScore]],
-    relevance: dict[tuple[str, int, int], float],
+    layers: Iterable[tuple[str, int, Sequence[int]]], found: _Scores, relevance: dict[tuple[str, int, int], float]
 ) -> list[Row]:
     rows: list[Row] = []
     for kind, layer, heads in layers:

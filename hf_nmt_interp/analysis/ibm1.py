@@ -1,7 +1,4 @@
-"""IBM Model 1: word translations from co-occurrence (Brown et al. 1993; snell2021, section 4.2).
-
-Definitions: docs/methods.md, How attention learns.
-"""
+"""IBM Model 1 (Brown et al. 1993; snell2021, section 4.2); definitions: docs/methods.md, How attention learns."""
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -19,13 +16,11 @@ _SHIFT = 32  # a key is a source word's number above these bits and a target wor
 class IBM1:
     """Counts C[i, o] and Trans(o | i) of word pairs that occur together, and only of those.
 
-    The first iteration supposes that every word of a source is as likely as any other to have made a target word: C is
-    then the count table that a bag-of-words translator starts to learn from (eq. 15, 16). More iterations are those of
-    expectation maximisation.
+    First every word of a source is as likely as any other to have made a target word: C is then the count table that a
+    bag-of-words translator starts to learn from (eq. 15, 16). Further iterations are expectation maximisation.
 
     Args:
-        pairs: (source words, target words); words are strings, ids or anything hashable. Read once for each
-            iteration, and never held as a whole.
+        pairs: (source words, target words), words of any hashable type; read once for each iteration, never held.
         iterations: at least 1.
 
     >>> corpus = [(["das", "Haus"], ["the", "house"]), (["das", "Buch"], ["the", "book"])]
@@ -40,8 +35,7 @@ class IBM1:
         if iterations < 1:
             raise InputError("iterations", iterations, "must be at least 1")
         if iterations > 1 and iter(pairs) is pairs:
-            problem = f"an iterator can be read once, not {iterations} times"
-            raise InputError("pairs", None, problem, "give a list or a corpus")
+            raise InputError("pairs", None, f"an iterator can be read once, not {iterations} times", "give a list")
         self.sources: dict[Hashable, int] = {}
         self.targets: dict[Hashable, int] = {}
         table = _Sums()

@@ -61,8 +61,7 @@ def parse(text: str) -> tuple[Node, str]:
         if match["close"]:
             node = open_nodes.pop()
             if not open_nodes or _name(node.open) != name:
-                problem = f"{item} at {match.start()} closes no open tag"
-                raise InputError("source", None, problem, "the tags must be nested")
+                raise InputError("source", None, f"{item} at {match.start()} closes no open tag; tags must be nested")
             node.close, node.end = item, size
         elif name is None or item.endswith("/>") or (name.lower() in _VOID and not re.search(rf"</{name}[\s>]", text)):
             spaces = not plain or plain[-1].isspace(), at == len(text) or text[at].isspace()
@@ -73,12 +72,10 @@ def parse(text: str) -> tuple[Node, str]:
             open_nodes[-1].children.append(node)
             open_nodes.append(node)
             if len(open_nodes) > _DEEPEST:
-                problem = f"{item} at {match.start()} is inside {_DEEPEST - 1} others"
-                raise InputError("source", None, problem, "nest fewer tags")
+                where = f"{item} at {match.start()}"
+                raise InputError("source", None, f"{where} is inside {_DEEPEST - 1} others", "nest fewer tags")
     if len(open_nodes) > 1:
-        raise InputError(
-            "source", None, f"{open_nodes[-1].open} is not closed", "write &lt; for a < that is not a tag"
-        )
+        raise InputError("source", None, f"{open_nodes[-1].open} is not closed", "write &lt; for < that is not a tag")
     plain += text[at:]
     root = open_nodes[0]
     root.text = "".join(plain.replace(_POINT, "").split())
@@ -240,9 +237,8 @@ class _Placing:
         self.linked: list[set[int]] = [set() for _ in range(size)]  # source words of each target word
         for i, j in links:
             if not (0 <= i < len(words) and 0 <= j < size):
-                raise InputError(
-                    "links", None, f"{i}-{j} is out of range for {len(words)} source and {size} target words"
-                )
+                sizes = f"{len(words)} source and {size} target words"
+                raise InputError("links", None, f"{i}-{j} is out of range for {sizes}")
             self.linked[j].add(i)
 
     def marks(self, parent: Node, span: Span) -> Iterator[tuple[int, _Mark]]:
@@ -272,11 +268,8 @@ class _Placing:
             return {whole[0]: span}
         found: dict[int, Span] = {}
         while True:
-            options = {
-                n: free
-                for n, words in waiting.items()
-                if n not in found and (free := list(self._options(words, span, found.values())))
-            }
+            left = {n: list(self._options(waiting[n], span, found.values())) for n in waiting if n not in found}
+            options = {n: free for n, free in left.items() if free}
             if not options:
                 return found
             n = max(options, key=lambda n: (-len(options[n]), max(options[n])))

@@ -82,8 +82,7 @@ def align_generation(
 class AlignedGeneration(LogitsProcessor):
     """Alignments of the sequences that `generate()` has returned so far; watches it, leaves the logits alone.
 
-    Each decoded prefix has its weights kept: a hypothesis is found again by its tokens, however a search orders its
-    beams.
+    The weights of each decoded prefix are kept: a hypothesis is found by its tokens, however beams are ordered.
     """
 
     def __init__(
@@ -152,9 +151,8 @@ class AlignedGeneration(LogitsProcessor):
         def known(n: int, step: int) -> bool:
             return self._scores(n // self._returned, ids[n], step) is not None
 
-        late = [
-            n for n, pair in enumerate(pairs) if not all(x or known(n, s) for s, x in enumerate(pair.target.special))
-        ]
+        sides = [pair.target.special for pair in pairs]
+        late = [n for n, side in enumerate(sides) if not all(x or known(n, step) for step, x in enumerate(side))]
         for n, result in zip(late, explain(self._explainer, pairs.pick(late)), strict=True):
             for step, row in enumerate(result.source):
                 self._kept[n // self._returned, tuple(ids[n][: self._shift + step])] = row
@@ -162,8 +160,7 @@ class AlignedGeneration(LogitsProcessor):
     def _weights(self, lengths: list[int]) -> list[np.ndarray]:
         """[positions, S] of the last forward pass, for each row."""
         assert self._attention  # else there are no steps to see
-        mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-        mask = mask.to(self._attention.model.device)
+        mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).to(self._attention.model.device)
         weights = self._attention.weights(self.tape, self._attention.cross, mask).float().cpu().numpy()
         return [row[:, :length] for row, length in zip(weights, lengths, strict=True)]
 

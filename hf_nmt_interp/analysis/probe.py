@@ -1,7 +1,4 @@
-"""Lexical probe: what a network would predict if it attended to one source position only (snell2021, section 2.2).
-
-Definitions: docs/methods.md, How attention learns.
-"""
+"""Lexical probe (snell2021, section 2.2); definitions: docs/methods.md, How attention learns."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -27,8 +24,7 @@ class Probe:
 
     Attributes:
         log_beta: [B, T, S] log-probability of y_t if the network attends to l only, -inf at padding.
-        gamma: [B, T, S] logit of y_t then, for classifiers its log-odds; 0 at padding. With `vocabulary` the logits
-            [B, T, S, V] of all words.
+        gamma: [B, T, S] logit of y_t then, for classifiers its log-odds; with `vocabulary` [B, T, S, V]; 0 at padding.
         kept: [B, T, S], False at padding.
     """
 

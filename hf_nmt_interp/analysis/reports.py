@@ -1,4 +1,4 @@
-"""What all reports and studies share: files."""
+"""What reports and studies share: the sentence pairs they look at, and files."""
 
 import json
 from collections.abc import Sequence
@@ -8,8 +8,21 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.progress import Track, no_progress
 from hf_nmt_interp.text.tables import csv_text
+
+
+def sentence_pairs(
+    model: Any, tokenizer: Any, sources: Any, targets: Any, batch_size: int, track: Track = no_progress
+) -> Pairs:
+    """Sentences and their translations, which the model makes if `targets` is None."""
+    if isinstance(sources, str) or not sources:
+        raise InputError("sources", None, f"a list of sentences is needed, got {sources!r}")
+    if targets is None:
+        return Pairs.translate(model, tokenizer, sources, batch_size, track=track)
+    return Pairs.force(model, tokenizer, sources, targets)
 
 
 class Report:

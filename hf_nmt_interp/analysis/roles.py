@@ -2,14 +2,13 @@
 
 A score is a class and a line in `HEAD_SCORES`. The class sees the attention of a layer's heads sentence by sentence,
 names the roles of a head with such scores, and describes itself: its columns in a report, the facts that corpus runs
-keep of each sentence, what tables and figures show.
-
-Definitions: docs/methods.md, Head roles.
+keep of each sentence, what tables and figures show. Definitions: docs/methods.md, Head roles.
 """
 
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -107,12 +106,10 @@ class HeadScore(ABC):
         """What a terminal shows of its scores, empty where one is not known."""
         formats = {name: f"{{{name}:{'.0%' if kind is float else ''}}}" for name, kind in cls.column_types.items()}
         known = {name: value for name, value in row.items() if value is not None}
-        found = {}
+        found = dict.fromkeys(cls.shown or formats, "")
         for heading, text in (cls.shown or formats).items():
-            try:
+            with suppress(KeyError):
                 found[heading] = text.format_map(known)
-            except KeyError:
-                found[heading] = ""
         return found
 
 
@@ -165,12 +162,10 @@ class Positional(HeadScore):
         if not self.offsets:
             return {}
         # of equally frequent ones the nearest, then the one before: the same in every order of the sentences
-        best = [
-            max(counts.items(), key=lambda item: (item[1], -abs(item[0]), -item[0]))
-            for counts in self.offsets.values()
-        ]
-        shares = [n / counts.total() for (_, n), counts in zip(best, self.offsets.values(), strict=True)]
-        return {"position": [offset for offset, _ in best], "position_share": shares}
+        heads = self.offsets.values()
+        best = [max(counts, key=lambda offset: (counts[offset], -abs(offset), -offset)) for counts in heads]
+        shares = [counts[offset] / counts.total() for offset, counts in zip(best, heads, strict=True)]
+        return {"position": best, "position_share": shares}
 
     @staticmethod
     def roles(row: Row) -> list[str]:
@@ -213,12 +208,8 @@ class Syntactic(HeadScore):
     @staticmethod
     def _accuracies(row: Row) -> list[tuple[str, float, float]]:
         """Relation and direction, accuracy and baseline of those that are known."""
-        return [
-            (f"{name}_{direction}", row[f"{name}_{direction}"], row[f"{name}_baseline"])
-            for name in RELATIONS
-            if row.get(f"{name}_baseline") is not None
-            for direction in DIRECTIONS
-        ]
+        known = [(name, row[f"{name}_baseline"]) for name in RELATIONS if row.get(f"{name}_baseline") is not None]
+        return [(f"{name}_{end}", row[f"{name}_{end}"], baseline) for name, baseline in known for end in DIRECTIONS]
 
     @staticmethod
     def roles(row: Row) -> list[str]:

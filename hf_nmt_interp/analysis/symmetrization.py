@@ -1,7 +1,4 @@
-"""One alignment from those of the two directions of translation (Koehn et al. 2003, as the Moses manual has it).
-
-Definitions: docs/methods.md, Word alignment.
-"""
+"""One alignment of two directions (Koehn et al. 2003, as in Moses); definitions: docs/methods.md, Word alignment."""
 
 from collections.abc import Callable, Iterable
 from typing import Any

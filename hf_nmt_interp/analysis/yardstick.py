@@ -23,13 +23,12 @@ def eflomal_links(pairs: Sequence[Pair], training: Iterable[Pair]) -> tuple[list
         training: sentence pairs likewise, read once.
 
     Returns:
-        Links (source word, target word) with at most one source word for each target word, and with at most one
-        target word for each source word.
+        Links (source word, target word), at most one for each target word; and at most one for each source word.
     """
     try:
         from eflomal import Aligner
     except ImportError as error:
-        remedy = 'pip install -c constraints.txt -e ".[yardstick]", or leave it out'
+        remedy = 'pip install -c constraints.txt -e ".[yardstick]"'
         raise InputError("eflomal", None, "is not installed", remedy) from error
     with TemporaryDirectory() as folder:
         sides = [Path(folder, name) for name in ("source", "target")]
@@ -40,10 +39,8 @@ def eflomal_links(pairs: Sequence[Pair], training: Iterable[Pair]) -> tuple[list
         links = [Path(folder, name) for name in ("forward", "backward")]
         with sides[0].open(encoding="utf-8") as source, sides[1].open(encoding="utf-8") as target:
             Aligner().align(source, target, links_filename_fwd=str(links[0]), links_filename_rev=str(links[1]))
-        forward, backward = (_first(path, len(pairs)) for path in links)
-    return forward, backward
-
-
-def _first(path: Path, count: int) -> list[Links]:
-    with path.open(encoding="utf-8") as file:
-        return [parse_links(line, where="eflomal")[1] for line in islice(file, count)]
+        found = []
+        for path in links:  # the training text follows the pairs
+            with path.open(encoding="utf-8") as file:
+                found.append([parse_links(line, where="eflomal")[1] for line in islice(file, len(pairs))])
+    return found[0], found[1]

@@ -2,13 +2,14 @@
 
 import argparse
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from hf_nmt_interp.cli.paths import Figure, InputFile, OutputFile
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.corpus import Pair, read_parallel
 from hf_nmt_interp.text.pharaoh import Links, read_gold
+from hf_nmt_interp.text.tokens import check_text
 
 MODEL = "demo:en-de"
 OUTPUT_FORMATS = ("table", "json", "tsv", "html")
@@ -62,9 +63,8 @@ def add_gold(parser: argparse.ArgumentParser) -> None:
 def add_output(parser: argparse.ArgumentParser, formats: Sequence[str] = OUTPUT_FORMATS) -> None:
     """`--format`, whose default is the first one, and `--output`."""
     group = parser.add_argument_group("output")
-    group.add_argument(
-        "--format", choices=formats, help=f"default: by the ending of --output's name, else {formats[0]}"
-    )
+    help = f"default: by the ending of --output's name, else {formats[0]}"
+    group.add_argument("--format", choices=formats, help=help)
     group.add_argument("--output", type=OutputFile, metavar="FILE", help="complete or not at all (default: stdout)")
     parser.set_defaults(formats=formats)
 
@@ -97,12 +97,6 @@ def chosen_format(args: argparse.Namespace) -> str:
     return guess if guess in args.formats else args.formats[0]
 
 
-def check_choice(flag: str, value: str | None, known: Iterable[str]) -> None:
-    """Refuse a value that is not one of those known; for choices that take long to import."""
-    if value is not None and value not in known:
-        raise InputError(flag, value, f"is not one of {', '.join(known)}")
-
-
 def labelled(names: Sequence[str], argument: str) -> dict[str, str]:
     """Models by their labels, from texts `LABEL=NAME` or `NAME`; `argument` is where they were given.
 
@@ -129,12 +123,7 @@ def read_sentences(args: argparse.Namespace) -> list[str]:
     """Sentences from the arguments, a file or stdin."""
     if args.sentences and args.input:
         raise InputError("--input", None, "sentences were given as arguments too", "give one of both")
-    if args.sentences == ["-"] or args.input:
-        found = read_file(args.input or "-")
-    else:
-        found = args.sentences
-    from hf_nmt_interp.text.tokens import check_text
-
+    found = read_file(args.input or "-") if args.input or args.sentences == ["-"] else args.sentences
     for number, sentence in enumerate(found, 1):
         check_text(f"sentence {number}", sentence)
     if not found:
@@ -144,8 +133,6 @@ def read_sentences(args: argparse.Namespace) -> list[str]:
 
 def read_targets(args: argparse.Namespace) -> list[str] | None:
     """Given translations, from `--target` or `--target-file`; None if there are none."""
-    from hf_nmt_interp.text.tokens import check_text
-
     if args.target_file is not None:
         return read_file(args.target_file)[: args.limit]
     for number, target in enumerate(args.target or [], 1):

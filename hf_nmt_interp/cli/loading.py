@@ -3,7 +3,7 @@
 import argparse
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,10 @@ def load(
         target_lang: language code; generated translations are forced to begin with it.
     """
     with _status(f"Loading {name}"):
-        model, tokenizer = _from_box(name) if name.startswith(_BOX) else _from_pretrained(name)
+        model, tokenizer = _load(name)
         if (source_lang or target_lang) and not hasattr(tokenizer, "src_lang"):
             flag = "--source-lang" if source_lang else "--target-lang"
-            problem = f"{type(tokenizer).__name__} has no languages to choose"
-            raise InputError(flag, None, problem, "leave it out")
+            raise InputError(flag, None, f"{type(tokenizer).__name__} has no languages to choose", "leave it out")
         set_languages(model, tokenizer, source_lang, target_lang)
         return _to(model.eval(), device), tokenizer
 
@@ -46,25 +45,19 @@ def box() -> list[str]:
     return sorted(path.parent.name for path in Path(str(demo.__file__)).parent.glob("*/config.json"))
 
 
-def _from_box(name: str) -> tuple[Any, Any]:
-    direction = name.removeprefix(_BOX)
-    if direction not in box():
+def _load(name: str) -> tuple[Any, Any]:
+    if name.startswith(_BOX) and name.removeprefix(_BOX) not in box():
         known = ", ".join(_BOX + known for known in box()) or "nothing"
         raise InputError("--model", name, "is not in the box", f"it has {known}")
-    from hf_nmt_interp.models.demo import load_demo
-
-    with quiet():
-        return load_demo(direction)
-
-
-def _from_pretrained(name: str) -> tuple[Any, Any]:
     from transformers import AutoModelForSeq2SeqLM
 
+    from hf_nmt_interp.models.demo import load_demo
     from hf_nmt_interp.models.loading import load_model, load_tokenizer
 
     with quiet():
-        model = load_model(AutoModelForSeq2SeqLM, name)
-    return model, load_tokenizer(name)
+        if name.startswith(_BOX):
+            return load_demo(name.removeprefix(_BOX))
+        return load_model(AutoModelForSeq2SeqLM, name), load_tokenizer(name)
 
 
 def _to(model: Any, device: str) -> Any:
@@ -78,17 +71,12 @@ def _to(model: Any, device: str) -> Any:
         raise InputError("--device", device, f"cannot be used ({str(error).splitlines()[0]})") from error
 
 
-@contextmanager
-def _status(text: str) -> Iterator[None]:
+def _status(text: str) -> AbstractContextManager[Any]:
     from rich.console import Console
     from rich.text import Text
 
     console = Console(stderr=True)
-    if not console.is_terminal:
-        yield
-        return
-    with console.status(Text(text)):
-        yield
+    return console.status(Text(text)) if console.is_terminal else nullcontext()
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from hf_nmt_interp.cli.paths import check_outputs
 from hf_nmt_interp.cli.sharded_run import check_processes
@@ -35,13 +35,8 @@ def make_parser() -> Parser:
     for name in VERBS:
         module = load_verb(name)
         text, _, examples = (module.__doc__ or "").strip().partition("\n\nExamples:\n")
-        verb = verbs.add_parser(
-            name,
-            help=text.split("\n")[0],
-            description=text,
-            epilog=f"examples:\n{examples}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        texts: Any = {"help": text.split("\n")[0], "description": text, "epilog": f"examples:\n{examples}"}
+        verb = verbs.add_parser(name, **texts, formatter_class=argparse.RawDescriptionHelpFormatter)
         module.add_arguments(verb)
         verb.add_argument("--traceback", action="store_true", help="show where an error came from (for developers)")
         flags = {action.dest: (*action.option_strings, action.metavar)[0] for action in verb._actions}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
 from hf_nmt_interp.cli.arguments import chosen_format, positive
+from hf_nmt_interp.cli.loading import load
 from hf_nmt_interp.cli.output import open_output, write_json
 from hf_nmt_interp.cli.paths import InputFile, OutputFolder, given
 from hf_nmt_interp.cli.shards import SHARD_FORMATS, Row, ShardFolder
@@ -74,8 +75,6 @@ class Translator(Job):
     """A job with the translator of the arguments."""
 
     def __init__(self, args: argparse.Namespace, model: str) -> None:
-        from hf_nmt_interp.cli.loading import load
-
         self.args = args
         self.model, self.tokenizer = load(model, args.device, args.source_lang, args.target_lang)
 
@@ -90,23 +89,18 @@ class Translator(Job):
 
 def add_corpus(parser: argparse.ArgumentParser) -> None:
     """`--shards` and what belongs to it."""
-    group = parser.add_argument_group(
-        "corpora", "Lines are read as a stream and a row is written for each; run the same command again to resume. "
-        "`accelerate launch -m hf_nmt_interp ...` splits the work; `hf-nmt-interp merge` joins it."
-    )  # fmt: skip
+    about = "Lines are read as a stream and a row is written for each; run the same command again to resume."
+    split = "`accelerate launch -m hf_nmt_interp ...` splits the work; `hf-nmt-interp merge` joins it."
+    group = parser.add_argument_group("corpora", f"{about} {split}")
     group.add_argument("--shards", type=OutputFolder, metavar="FOLDER", help="write results there, in shards")
     group.add_argument("--shard-size", type=positive, default=1000, metavar="N", help="lines (default: %(default)s)")
     group.add_argument("--shard-format", choices=SHARD_FORMATS, default=SHARD_FORMATS[0], help="default: %(default)s")
-    group.add_argument(
-        "--dataset", type=InputFile, metavar="NAME",
-        help="instead of text files: a set of `datasets`, on the Hub, a folder, or a file",
-    )  # fmt: skip
+    help = "instead of text files: a set of `datasets`, on the Hub, a folder, or a file"
+    group.add_argument("--dataset", type=InputFile, metavar="NAME", help=help)
     group.add_argument("--config", metavar="NAME", help="of --dataset")
     group.add_argument("--split", metavar="NAME", default="train", help="of --dataset (default: %(default)s)")
-    group.add_argument(
-        "--fields", nargs="+", default=["source"], metavar="NAME",
-        help="of --dataset: source, and target if translations are given (default: source)",
-    )  # fmt: skip
+    help = "of --dataset: source, and target if translations are given (default: source)"
+    group.add_argument("--fields", nargs="+", default=["source"], metavar="NAME", help=help)
     group.add_argument("--strict", action="store_true", help="stop at the first line that is refused")
 
 
@@ -129,13 +123,11 @@ def check_processes(args: argparse.Namespace) -> None:
 
 def place() -> tuple[int, int]:
     """Number of this process and how many there are, as launchers set it (RANK, WORLD_SIZE)."""
-    found = []
-    for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")):
-        text = os.environ.get(name, default)
+    found = {name: os.environ.get(name, default) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1"))}
+    for name, text in found.items():
         if not text.isascii() or not text.isdigit():
             raise InputError(name, text, "is not a whole number", "launchers set it")
-        found.append(int(text))
-    rank, processes = found
+    rank, processes = map(int, found.values())
     if rank >= processes:
         raise InputError("RANK", rank, f"is not below WORLD_SIZE, {processes}", "launchers set both")
     return rank, processes
@@ -145,16 +137,14 @@ def read_corpus(args: argparse.Namespace, paths: Sequence[str | None]) -> Iterat
     """Lines of the text files, or of `--dataset`; the first ones are read at once, so that errors come early."""
     files = [path for path in paths if path]
     if getattr(args, "sentences", None):
-        remedy = "give --input FILE or --dataset NAME instead of sentences"
-        raise InputError("--shards", None, "reads a corpus", remedy)
+        raise InputError("--shards", None, "reads a corpus", "give --input FILE or --dataset NAME, not sentences")
     if bool(files) == bool(args.dataset) or not (paths[0] or args.dataset):
         raise InputError("--shards", None, "needs text files or --dataset, one of both")
     if args.dataset:
         from hf_nmt_interp.text.corpus import try_dataset
 
         if len(args.fields) > 2:
-            problem = f"{' '.join(args.fields)} are {len(args.fields)}"
-            raise InputError("--fields", None, problem, "give the source's, the target's")
+            raise InputError("--fields", " ".join(args.fields), "are more than two", "give source and target")
         lines: Iterator[Line] = try_dataset(args.dataset, args.fields, config=args.config, split=args.split)
     else:
         if "-" in files and place()[1] > 1:
@@ -185,11 +175,9 @@ def run_corpus(args: argparse.Namespace, paths: Sequence[str | None], make_job: 
             with folder.shard(number, job.schema) as (writer, refused):
                 for start in range(0, len(window), size := _BATCHES * args.batch_size):
                     found = work(job, window[start : start + size], args.batch_size)
-                    first = total + start + 1
-                    errors = [(n, e) for n, e in enumerate(found, first) if isinstance(e, InputError)]
-                    refused += [report.row(n, error) for n, error in errors]
-                    writer.write([{"line": n} | ({} if isinstance(row, InputError) else row)
-                                  for n, row in enumerate(found, first)])  # fmt: skip
+                    rows = list(enumerate(found, total + start + 1))
+                    refused += [report.row(n, row) for n, row in rows if isinstance(row, InputError)]
+                    writer.write([{"line": n} | ({} if isinstance(row, InputError) else row) for n, row in rows])
         total, number = total + len(window), number + 1
         if rank == 0:
             show_lines(total)
@@ -213,12 +201,11 @@ def work(job: Job, lines: list[Line], batch_size: int) -> list[Row | InputError]
         lines: of the window.
         batch_size: most lines of a batch; of long lines it takes fewer.
     """
-    found: list[Row | InputError | None] = [line if isinstance(line, InputError) else None for line in lines]
+    found: dict[int, Row | InputError] = {n: line for n, line in enumerate(lines) if isinstance(line, InputError)}
     texts = {n: line for n, line in enumerate(lines) if not isinstance(line, InputError)}
     for batch in batches(texts, batch_size):
-        for n, row in zip(batch, try_rows(job.rows, [texts[n] for n in batch]), strict=True):
-            found[n] = row
-    return [row for row in found if row is not None]
+        found |= zip(batch, try_rows(job.rows, [texts[n] for n in batch]), strict=True)
+    return [found[n] for n in range(len(lines))]
 
 
 def batches(texts: dict[int, Texts], batch_size: int) -> Iterator[list[int]]:

@@ -30,7 +30,6 @@ class JsonLines:
         self.file = path.open("w", encoding="utf-8", newline="\n")
 
     def write(self, rows: list[Row]) -> None:
-        """Append rows."""
         self.file.writelines(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
 
 
@@ -43,7 +42,6 @@ class Parquet:
         self.schema, self.file = schema, ParquetWriter(path, schema)
 
     def write(self, rows: list[Row]) -> None:
-        """Append rows."""
         from pyarrow import Table
 
         self.file.write_table(Table.from_pylist(rows, self.schema))
@@ -83,7 +81,7 @@ def reading(shard: Path) -> Iterator[None]:
     except (OSError, ValueError) as error:  # pyarrow's errors are of both kinds
         if isinstance(error, OSError) and error.errno:  # of the disk: the shard itself may be whole
             raise InputError(str(shard), None, os.strerror(error.errno)) from error
-        reason = str(error).partition("\n")[0]
+        reason, _, _ = str(error).partition("\n")
         remedy = "delete it and run the same command again"
         raise InputError(str(shard), None, f"is damaged ({reason})", remedy) from error
 
@@ -109,8 +107,7 @@ class ShardFolder:
         """What was run."""
         found = self._read("run.json", ["shard_size"], "is not a folder that --shards wrote")
         if found.get("shard_format") not in SHARD_FORMATS:
-            problem = f"its run.json has no shard_format of {', '.join(SHARD_FORMATS)}"
-            raise InputError(str(self.folder), None, problem, "was it changed?")
+            raise InputError(str(self.folder), None, f"its run.json has no shard_format of {', '.join(SHARD_FORMATS)}")
         return found
 
     def begin(self, about: Row, alone: bool = True) -> None:
@@ -124,15 +121,14 @@ class ShardFolder:
             self._remove_parts(self.folder / name)
         if not (self.folder / "run.json").exists():
             if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.glob("shards/*"))):
-                problem = f"{self.folder} exists but was not created by --shards"
-                raise InputError("--shards", None, problem, "choose another folder")
+                remedy = "choose another folder"
+                raise InputError("--shards", None, f"{self.folder} exists but was not created by --shards", remedy)
             with written(self.folder / "run.json", JsonLines) as writer:
                 writer.write([about])
         before, now = self.about, json.loads(json.dumps(about))
         for name in before | now:
             if before.get(name) != now.get(name):
-                values = f"{before.get(name)!r}, now it is {now.get(name)!r}"
-                problem = f"{self.folder} was begun with {name} {values}"
+                problem = f"{self.folder} was begun with {name} {before.get(name)!r}, now it is {now.get(name)!r}"
                 raise InputError("--shards", None, problem, "give the same arguments to resume, or another folder")
 
     def path(self, number: int) -> Path:
@@ -213,8 +209,7 @@ class ShardFolder:
             raise InputError("--format", None, "these shards are JSON lines", "run with --shard-format parquet")
         batches = self._batches()
         if (first := next(batches, None)) is None:
-            problem = "no shards, as the input had no lines"
-            raise InputError(str(self.folder), None, problem, "there is nothing to join")
+            raise InputError(str(self.folder), None, "no shards, as the input had no lines; there is nothing to join")
         with written(Path(output), Parquet, first.schema) as writer:
             for batch in chain([first], batches):
                 writer.file.write_batch(batch)

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -32,8 +32,7 @@ def read_together(paths: Sequence[str], skip: int = 0) -> Iterator[Line]:
         files = [sys.stdin.buffer if path == "-" else stack.enter_context(open_lines(path)) for path in paths]
         skipped = [sum(1 for _ in islice(file, skip)) for file in files]
         if max(skipped) < skip:
-            problem = f"the output has {skip} lines, {paths[0]} only {skipped[0]}"
-            raise InputError("--resume", None, problem, "is it another's?")
+            raise InputError("--resume", None, f"the output has {skip} lines, {paths[0]} only {skipped[0]}")
         names = ["stdin" if path == "-" else path for path in paths]
         columns = [try_lines(file, name, skip + 1) for file, name in zip(files, names, strict=True)]
         for number, parts in enumerate(zip_longest(*columns), skip + 1):
@@ -41,14 +40,11 @@ def read_together(paths: Sequence[str], skip: int = 0) -> Iterator[Line]:
 
 
 def _line(parts: Sequence[str | InputError | None], names: Sequence[str], number: int) -> Line:
-    texts = [part for part in parts if isinstance(part, str)]
-    if len(texts) == len(parts):
-        return tuple(texts)
-    for part, name in zip(parts, names, strict=True):
-        if part is None:
-            where, remedy = f"{name}, line {number}", "the files must have the same number of lines"
-            return MissingLine(where, None, "missing", remedy)
-    return next(part for part in parts if isinstance(part, InputError))
+    if None in parts:
+        where = f"{names[parts.index(None)]}, line {number}"
+        return MissingLine(where, None, "missing", "the files must have the same number of lines")
+    errors = [part for part in parts if isinstance(part, InputError)]
+    return errors[0] if errors else tuple(part for part in parts if isinstance(part, str))
 
 
 class MissingLine(LineError):
@@ -68,8 +64,7 @@ def complete_lines(paths: Sequence[str], window: int, source: str) -> int:
     existing = [path for path in paths if os.path.exists(path)]
     count = min(map(_count, existing), default=0)
     if os.path.isfile(source) and count > (there := _count(source) + 1):  # its last line may have no line break
-        problem = f"the output has {count} lines, {source} at most {there}"
-        raise InputError("--resume", None, problem, "is it another's?")
+        raise InputError("--resume", None, f"the output has {count} lines, {source} at most {there}")
     count = count // window * window if existing == list(paths) else 0
     for path in existing:
         with open(path, "rb+") as file:
@@ -86,14 +81,9 @@ def _count(path: str) -> int:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
 
 
-@contextmanager
-def append_to(path: str | None, keep: bool) -> Iterator[BinaryIO]:
+def append_to(path: str | None, keep: bool) -> AbstractContextManager[BinaryIO]:
     """Stdout for None; else the file, emptied first unless `keep`."""
-    if path is None:
-        yield sys.stdout.buffer
-        return
-    with open(path, "ab" if keep else "wb") as file:
-        yield file
+    return nullcontext(sys.stdout.buffer) if path is None else open(path, "ab" if keep else "wb")
 
 
 class BadLines:
@@ -106,22 +96,18 @@ class BadLines:
 
     def __init__(self, output: OutputLines | None, done: int) -> None:
         self.path = next(map(Path, output.beside()), None) if output else None
-        if self.path and self.path.exists():
-            if kept := self._kept(done) if done else []:
-                write_whole(self.path, "".join(kept))
-            else:
-                self.path.unlink()
-
-    def _kept(self, done: int) -> list[str]:
-        """Rows of lines that are done, without an incomplete last one."""
-        assert self.path
+        if not self.path or not self.path.exists():
+            return
         with self.path.open(encoding="utf-8", newline="\n") as file:
-            lines = [line for line in file if line.endswith("\n")]
+            lines = [line for line in file if line.endswith("\n")]  # the last one may be incomplete
         try:
-            return [line for line in lines if json.loads(line)["line"] <= done]
+            kept = [line for line in lines if json.loads(line)["line"] <= done] if done else []
         except (ValueError, TypeError, KeyError) as error:
-            problem = f"{self.path} has other than refused lines"
-            raise InputError("--resume", None, problem, "move it away") from error
+            raise InputError("--resume", None, f"{self.path} is not a list of refused lines; move it away") from error
+        if kept:
+            write_whole(self.path, "".join(kept))
+        else:
+            self.path.unlink()
 
     def add(self, row: dict[str, Any]) -> None:
         """Append a row."""

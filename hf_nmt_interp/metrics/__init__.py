@@ -13,3 +13,13 @@ def best_first(items: Iterable[Any], figure: Callable[[Any], Any], metric: Any) 
         metric: module, class or object that declares `greater_is_better`.
     """
     return sorted(items, key=figure, reverse=metric.greater_is_better)
+
+
+def metric_info(kind: Any, description: str | None, inputs: str, citation: str) -> Any:
+    """What an `evaluate` metric tells of itself; predictions and references are features of that kind."""
+    import datasets
+    import evaluate
+
+    features = datasets.Features({"predictions": kind, "references": kind})
+    texts = {"description": description, "inputs_description": inputs, "citation": citation}
+    return evaluate.MetricInfo(features=features, **texts)

@@ -1,7 +1,4 @@
-"""Faithfulness by erasure: do the source words a method ranks first matter to the model? (DeYoung et al. 2020)
-
-Definitions: docs/methods.md, Faithfulness and detached sources.
-"""
+"""Faithfulness by erasure (DeYoung et al. 2020); definitions: docs/methods.md, Faithfulness and detached sources."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,8 +29,7 @@ class Faithfulness:
     """Change of the probability of generated words when source words are erased.
 
     Attributes:
-        losses: [2, fractions, words] of each sentence: p(all) - p(without the best source words), and
-            p(all) - p(the best ones only).
+        losses: [2, fractions, words] of each sentence: p(all) - p(without the best), and p(all) - p(the best only).
         fractions: of the source words, at least one word.
     """
 
@@ -83,8 +79,7 @@ def faithfulness(
 ) -> Faithfulness:
     """Erase source words in the order a method ranks them for each target word, and see what that word loses.
 
-    A word is erased by deleting all its subwords; special tokens stay. A target word's probability is that of its
-    subwords after the original prefix.
+    A word is erased with all its subwords; special tokens and the prefix before a target word stay as they are.
 
     Args:
         model: the translator that was explained.

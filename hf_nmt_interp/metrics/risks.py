@@ -1,12 +1,9 @@
-"""Risks Delta(y, reference) of minimum risk training: the lower, the better the candidate.
-
-Definitions: docs/methods.md, Minimum risk training and word dropout.
-"""
+"""Risks Delta(y, reference), lower is better. Definitions: docs/methods.md, Minimum risk training and word dropout."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hf_nmt_interp.errors import InputError, check_choice
+from hf_nmt_interp.errors import check_choice
 from hf_nmt_interp.metrics.sentence_bleu.score import SentenceBLEU
 
 primary, greater_is_better = "risk", False
@@ -60,16 +57,12 @@ def metric_risk(metric: Any, key: str, factor: float = -1.0) -> Risk:
     """
 
     def risk(candidates: Sequence[str], reference: str) -> list[float]:
-        found = (metric.compute(predictions=[candidate], references=[reference]) for candidate in candidates)
-        return [factor * _pick(figures, key) for figures in found]
+        found = [metric.compute(predictions=[candidate], references=[reference]) for candidate in candidates]
+        for figures in found:
+            check_choice("key", key, figures, "these are what the metric computes")
+        return [factor * float(figures[key]) for figures in found]
 
     return risk
-
-
-def _pick(figures: dict[str, Any], key: str) -> float:
-    if key not in figures:
-        raise InputError("key", key, f"is not among what the metric computes: {', '.join(figures)}")
-    return float(figures[key])
 
 
 def _scaled(score: SentenceBLEU, factor: float) -> Risk:

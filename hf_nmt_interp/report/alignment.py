@@ -47,12 +47,10 @@ def _table(rows: Sequence[Row]) -> str:
     for method in dict.fromkeys(row["method"] for row in rows):
         cells = {row["alignment"]: row for row in rows if row["method"] == method}
         entropy = cells.get("forward", {}).get("entropy")
-        lines.append([method, *(_cell(cells.get(c)) for c in columns), "" if entropy is None else f"{entropy:.2f}"])
+        texts = {name: "{aer:.1%} ({precision:.1%}, {recall:.1%})".format(**row) for name, row in cells.items()}
+        rates = [texts.get(column, "").replace("%", "") for column in columns]
+        lines.append([method, *rates, "" if entropy is None else f"{entropy:.2f}"])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines).replace(" --- ", "---")
-
-
-def _cell(row: Row | None) -> str:
-    return f"{row['aer']:.1%} ({row['precision']:.1%}, {row['recall']:.1%})".replace("%", "") if row else ""
 
 
 def plot_alignment(
@@ -74,8 +72,7 @@ def plot_alignment(
     gold = []
     for name, links in (("sure", sure), ("possible", possible)):
         if links is not None and len(links) != len(alignments):
-            problem = f"{len(links)} sets of links for {len(alignments)} sentence pairs"
-            raise InputError(name, None, problem, "give a set for each pair")
+            raise InputError(name, len(links), f"sets of links for {len(alignments)} sentence pairs", "give one each")
         gold.append(links if links is not None else [set() for _ in alignments])
     longest = max(max(len(a.source_words), len(a.target_words)) for a in alignments)
     columns, side = min(3, len(alignments)), 1.2 + 0.26 * longest
@@ -84,9 +81,8 @@ def plot_alignment(
         axis.set_axis_off()
     for axis, alignment, s, p in zip(grid.flat, alignments, *gold, strict=False):
         _matrix(axis, alignment, s, p - s)
-    figure.legend(
-        handles=_marks(bool(sure or possible)), loc="outside lower center", ncols=3, frameon=False, fontsize=8
-    )
+    marks = _marks(bool(sure or possible))
+    figure.legend(handles=marks, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     rows = [row for n, (a, s, p) in enumerate(zip(alignments, *gold, strict=True)) for row in _pairs(n, a, s, p)]
     save(figure, path, csv_text(rows))
 

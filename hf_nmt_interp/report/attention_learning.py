@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import check_choice
 from hf_nmt_interp.report.style import draw_lines, panels, save
 from hf_nmt_interp.studies.attention_learning import MEASURES, RUNS, Row, learning_curves, read_snapshots, table_row
 from hf_nmt_interp.text.files import write_whole
@@ -48,10 +48,9 @@ def learning_text(found: Mapping[str, Row], paper: str | None = None) -> str:
         paper: a data set of table 2.
     """
     rows = learning_rows(found, paper)
-    cells = [list(rows[0]), *(list(row.values()) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
-    return "\n".join(lines)
+    columns = [[name, *(row[name] for row in rows)] for name in rows[0]]
+    padded = [[cell.rjust(max(map(len, column))) for cell in column] for column in columns]
+    return "\n".join(map("  ".join, zip(*padded, strict=True)))
 
 
 def learning_rows(found: Mapping[str, Row], paper: str | None = None) -> list[dict[str, str]]:
@@ -63,8 +62,7 @@ def learning_rows(found: Mapping[str, Row], paper: str | None = None) -> list[di
 
     rows = [{"": name, **{_symbols(c): text(row, c) for c in _COLUMNS}} for name, row in found.items()]
     if paper is not None:
-        if paper not in PAPER:
-            raise InputError("paper", paper, f"is not in table 2, which has {', '.join(PAPER)}")
+        check_choice("paper", paper, PAPER, "these are in table 2")
         rows.append({"": "paper", **dict(zip(map(_symbols, _COLUMNS), map(str, PAPER[paper]), strict=True))})
     return rows
 

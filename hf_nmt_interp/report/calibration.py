@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.analysis.calibration import CalibrationReport, Row
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import check_choice
 from hf_nmt_interp.report.style import DASHES, PALETTE, bars, legend_below, line_styles, panels, save
 from hf_nmt_interp.text.tables import csv_text
 
@@ -34,8 +34,7 @@ def plot_calibration(reports: Sequence[CalibrationReport], folder: str | Path, k
     Returns:
         The files of the figures.
     """
-    if kind not in FIGURE_FORMATS:
-        raise InputError("kind", kind, f"is not one of {', '.join(FIGURE_FORMATS)}")
+    check_choice("kind", kind, FIGURE_FORMATS)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     layers = [row for row in calibration_rows(reports) if row["layer"] != "all"]
@@ -48,7 +47,12 @@ def plot_calibration(reports: Sequence[CalibrationReport], folder: str | Path, k
     }
     if len(against := mask_means(reports)) > 1:
         figures["mask_by_alpha"] = (against, _by_alpha)
-    return [_write(folder / f"{name}.{kind}", rows, draw) for name, (rows, draw) in figures.items()]
+    for name, (rows, draw) in figures.items():
+        figure, axes = panels(1, 1, (4.0, 2.4))
+        draw(axes[0, 0], rows)
+        legend_below(figure, axes[0, 0])
+        save(figure, folder / f"{name}.{kind}", csv_text(rows))
+    return [folder / f"{name}.{kind}" for name in figures]
 
 
 def mask_means(reports: Sequence[CalibrationReport]) -> list[Row]:
@@ -56,14 +60,6 @@ def mask_means(reports: Sequence[CalibrationReport]) -> list[Row]:
     known = [report for report in reports if report.about.get("alpha") is not None]
     rows = [{"model": name_of(r), "alpha": r.about["alpha"], "mask_mean": r.mask_mean} for r in known]
     return sorted(rows, key=lambda row: row["alpha"])
-
-
-def _write(path: Path, rows: list[Row], draw: Any) -> Path:
-    figure, axes = panels(1, 1, (4.0, 2.4))
-    draw(axes[0, 0], rows)
-    legend_below(figure, axes[0, 0])
-    save(figure, path, csv_text(rows))
-    return path
 
 
 def _grouped(rows: Sequence[Row], name: str) -> dict[str, list[Row]]:
@@ -79,9 +75,7 @@ def _by_layer(layers: Sequence[Row], label: str, names: dict[str, str]) -> tuple
     def draw(axis: Any, rows: list[Row]) -> None:
         models = _grouped(rows, "model").items()
         groups = [(model + more, [row[name] for row in own]) for model, own in models for name, more in names.items()]
-        bars(
-            axis, groups, [number + 1 for number in sorted({row["layer"] for row in rows})]
-        )  # from 1, as in the paper
+        bars(axis, groups, [1 + layer for layer in sorted({row["layer"] for row in rows})])  # from 1, as in the paper
         axis.set(xlabel="decoder layer", ylabel=label)
 
     return [{name: row[name] for name in ("model", "layer", *names)} for row in layers], draw

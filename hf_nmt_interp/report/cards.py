@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import check_choice
 from hf_nmt_interp.models.kinds import KINDS
 
 _KNOWN = (
@@ -37,8 +37,8 @@ def model_card(folder: str | Path, about: dict[str, Any] | None = None) -> str:
             train_steps, train_seconds, test_bleu, test_chrf), curve (as of `curve_of`), usage and usage_language.
     """
     about = dict(about or {})
-    if unknown := [name for name in about if name not in _KNOWN]:
-        raise InputError("about", unknown[0], f"is not one of {', '.join(_KNOWN)}")
+    for name in about:
+        check_choice("about", name, _KNOWN)
     folder = Path(folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     about.setdefault("name", folder.name)
@@ -48,11 +48,9 @@ def model_card(folder: str | Path, about: dict[str, Any] | None = None) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("hf_nmt_interp.report")
-    template = Environment(loader=loader, undefined=StrictUndefined, keep_trailing_newline=True).get_template(
-        "model_card.md"
-    )
+    environment = Environment(loader=loader, undefined=StrictUndefined, keep_trailing_newline=True)
     languages = " from {source_lang} to {target_lang}".format(**about) if "-" in pair else ""
-    return template.render(
+    return environment.get_template("model_card.md").render(
         metadata=f"---\n{_metadata(about, config, results, pair)}\n---",
         name=about["name"],
         summary=f"A translator{languages}, trained or explained with hf_nmt_interp.",
@@ -97,11 +95,8 @@ def curve_of(model: Any, tokenizer: Any, pairs: list[tuple[str, str]], data: str
         return {"method": method, "rows": []}
     results = attribute(model, tokenizer, [s for s, _ in pairs], [t for _, t in pairs], method)
     curve = mean_curve(result.source_contribution for result in results)
-    rows = [
-        {"position": n, "mean": f"{mean:.3f}", "low": f"{low:.3f}", "high": f"{high:.3f}", "sentences": int(count)}
-        for n, (mean, low, high, count) in enumerate(zip(curve.mean, curve.low, curve.high, curve.count, strict=True))
-        if count > 1
-    ]
+    known = [row for row in curve.rows() if row["sentences"] > 1]
+    rows = [row | {end: f"{row[end]:.3f}" for end in ("mean", "low", "high")} for row in known]
     return {"method": method, "sentences": len(pairs), "data": data, "rows": rows}
 
 
@@ -110,21 +105,13 @@ def _metadata(about: dict[str, Any], config: dict[str, Any], results: dict[str, 
     from huggingface_hub import EvalResult, ModelCardData
 
     datasets = about.get("datasets") or None
-    scores = [
-        EvalResult(
-            task_type="translation",
-            task_name=f"Translation {pair}".strip(),
-            dataset_type=(datasets or ["unknown"])[0],
-            dataset_name=about.get("test_name") or "test",
-            dataset_args=pair or None,  # type: ignore[arg-type]
-            metric_type=metric,
-            metric_value=round(results[field], 1),
-        )
-        for field, metric in (("test_bleu", "sacrebleu"), ("test_chrf", "chrf"))
-        if field in results
-    ]
+    task = {"task_type": "translation", "task_name": f"Translation {pair}".strip(), "dataset_args": pair or None}
+    data: Any = {"dataset_type": (datasets or ["unknown"])[0], "dataset_name": about.get("test_name") or "test"}
+    metrics = {"sacrebleu": results.get("test_bleu"), "chrf": results.get("test_chrf")}
+    known = {name: round(value, 1) for name, value in metrics.items() if value is not None}
+    scores = [EvalResult(metric_type=name, metric_value=value, **task | data) for name, value in known.items()]
     languages = [about[side] for side in ("source_lang", "target_lang") if about.get(side)]
-    data = ModelCardData(
+    return ModelCardData(
         library_name="transformers",
         pipeline_tag="translation",
         license=about.get("license"),
@@ -135,8 +122,7 @@ def _metadata(about: dict[str, Any], config: dict[str, Any], results: dict[str, 
         tags=["hf_nmt_interp", config["model_type"], "translation"],
         model_name=about["name"],
         eval_results=scores or None,
-    )
-    return data.to_yaml()
+    ).to_yaml()
 
 
 def _facts(folder: Path, config: dict[str, Any], about: dict[str, Any], results: dict[str, Any]) -> list[tuple]:

@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.report.style import draw_lines, legend_below, line_styles, panel_lines, save
 from hf_nmt_interp.studies.contribution_study import STUDIED, ContributionStudy, Row, is_shown
 from hf_nmt_interp.text.files import write_whole
@@ -32,9 +32,12 @@ def plot_contributions(study: ContributionStudy, path: str | Path, statistics: S
         path: where the figure goes; its ending says the format (.svg, .pdf, .png).
         statistics: which of them; None for all that the study has.
     """
-    kept = [name for name in _known(statistics) if study.select(statistic=name)]
+    asked = statistics or STUDIED
+    for name in asked:
+        check_choice("statistics", name, STUDIED)
+    kept = [name for name in asked if study.select(statistic=name)]
     if not kept:
-        problem = f"the study has none of {', '.join(_known(statistics))}"
+        problem = f"the study has none of {', '.join(asked)}"
         raise InputError("statistics", None, problem, f"it has {', '.join(study.names('statistic')) or 'no rows'}")
     field, other = ("prefix", "model") if len(study.names("model")) == 1 else ("model", "prefix")
     groups = list(dict.fromkeys((row[other], row["source_tokens"], row["target_tokens"]) for row in study.rows))
@@ -73,10 +76,8 @@ def plot_training(study: ContributionStudy, path: str | Path) -> None:
     figure, axes = panel_lines(1, len(kept))
     for axis, statistic in zip(axes[0], kept, strict=True):
         rows = [row for row in means if row["statistic"] == statistic]
-        draw_lines(
-            axis,
-            {p: sorted((steps[row["model"]], row["mean"]) for row in rows if row["prefix"] == p) for p in prefixes},
-        )
+        points = [(row["prefix"], steps[row["model"]], row["mean"]) for row in rows]
+        draw_lines(axis, {prefix: sorted((x, y) for of, x, y in points if of == prefix) for prefix in prefixes})
         axis.set(xlabel="training step", ylabel=_LABELS[statistic])
     legend_below(figure, axes[0, 0], prefixes)
     save(figure, path, study.to_csv())
@@ -85,9 +86,7 @@ def plot_training(study: ContributionStudy, path: str | Path) -> None:
 def _step(model: str) -> int:
     if found := re.search(r"\d+$", model):
         return int(found[0])
-    raise InputError(
-        "study", None, f"model {model!r} does not end in a number of steps", "name it e.g. checkpoint-500"
-    )
+    raise InputError("study", None, f"model {model!r} does not end in a number of steps", "e.g. checkpoint-500")
 
 
 def write_study(study: ContributionStudy, path: Path, results: Mapping[str, Row], command: str) -> str:
@@ -148,9 +147,3 @@ def contribution_markdown(rows: Sequence[Row]) -> str:
     lines = [names, *([text(name, row.get(name)) for name in names] for row in rows)]
     head, *rest = (f"| {' | '.join(line)} |\n" for line in lines)
     return f"{head}|{'---|' * len(names)}\n{''.join(rest)}"
-
-
-def _known(statistics: Sequence[str] | None) -> Sequence[str]:
-    if wrong := [name for name in statistics or () if name not in STUDIED]:
-        raise InputError("statistics", wrong[0], f"is not one of {', '.join(STUDIED)}")
-    return statistics or STUDIED

@@ -107,9 +107,7 @@ def plot_gate_history(history: str | Path, path: str | Path) -> None:
         gates = [(row["kind"], int(row["layer"]), int(row["step"]), float(row["open"])) for row in rows]
         gates.sort(key=lambda gate: (KINDS.index(gate[0]), gate[1]))
     except (OSError, KeyError, ValueError) as error:
-        raise InputError(
-            "history", str(history), f"is not a gates.csv of L0Trainer ({error!r})", "its output folder has one"
-        ) from error
+        raise InputError("history", str(history), f"is not a gates.csv of L0Trainer ({error!r})") from error
     kinds = list(dict.fromkeys(kind for kind, *_ in gates))
     figure, axes = panels(1, 1 + len(kinds), (2.6, 2.4))
     _open_heads(axes[0, 0], [(kind, *gate) for kind, _, *gate in gates])

@@ -12,8 +12,6 @@ from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.report.records import method_name, record, shares
 
 _DIGITS = 4  # of every number on the page
-
-
 Results = Iterable[AttributionResult]
 
 
@@ -21,9 +19,8 @@ def render(results: Results | Mapping[str, Results], title: str = "Explained tra
     """A page with a card for each sentence: heat map, shares of source and prefix, log-probabilities.
 
     Args:
-        results: explanations of subwords (the page can then switch to words) or of words; neighbours that explain the
-            same source by different methods share a card. To compare models, the results of each by its name: their
-            translations of a sentence share a card.
+        results: of subwords (the page can then switch to words) or of words; neighbours that explain the same source
+            by different methods share a card. To compare models, the results of each by its name.
         title: of the page.
     """
     if isinstance(results, Mapping):
@@ -68,19 +65,16 @@ def _names(cards: Sequence[dict[str, Any]]) -> list[str]:
 
 def _level(result: AttributionResult) -> dict[str, Any]:
     """What the page's script draws."""
-    share = shares(result)
     whole = record(result, _DIGITS)
     kept = ("source_tokens", "target_tokens", "source_special", "target_special", "source", "prefix", "start")
-    return {name: whole[name] for name in (*kept, "log_probs", "conservation_gap")} | {
-        "shares": None if share is None else whole["source_contribution"]
-    }
+    share = None if shares(result) is None else whole["source_contribution"]
+    return {name: whole[name] for name in (*kept, "log_probs", "conservation_gap")} | {"shares": share}
 
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, trim_blocks=True
-    )
+    loader = FileSystemLoader(Path(__file__).parent / "templates")
+    environment = Environment(loader=loader, autoescape=True, trim_blocks=True)
     # `tojson` also escapes <, > and &, so that nothing in the data can end the script element
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
     return environment

@@ -19,13 +19,6 @@ Head = tuple[str, int, int]  # kind, layer, number
 RESULTS, REPORT = "results.json", "heads.json"
 
 
-def _looks() -> dict[str, Any]:
-    """Colour and hatch of each role, and of heads without one."""
-    colours = role_colours()
-    hatches = dict(zip(colours, cycle(HATCHES[1:]), strict=False)) | {NO_ROLE: ""}
-    return {role: {"facecolor": colours[role], "edgecolor": "#999999", "hatch": hatches[role]} for role in colours}
-
-
 @dataclass
 class PrunedModel:
     """What is left of a translator.
@@ -61,13 +54,9 @@ class PrunedModel:
 
     def first_roles(self, kind: str = "encoder") -> dict[str, str]:
         """For each head of a kind, named layer.number, its first role without details, or "none"; sorted by role."""
-        order = list(role_colours())
-        found = {
-            f"{layer}.{head}": roles[0].partition(":")[0] if roles else NO_ROLE
-            for (of, layer, head), roles in self.roles.items()
-            if of == kind
-        }
-        return dict(sorted(found.items(), key=lambda item: order.index(item[1])))
+        order, own = list(role_colours()), [(place, roles) for (of, *place), roles in self.roles.items() if of == kind]
+        found = [(f"{layer}.{head}", [*roles, NO_ROLE][0].partition(":")[0]) for (layer, head), roles in own]
+        return dict(sorted(found, key=lambda item: order.index(item[1])))
 
 
 def read_runs(folders: Sequence[str | Path], before: str | Path | None = None) -> list[PrunedModel]:
@@ -85,8 +74,8 @@ def read_runs(folders: Sequence[str | Path], before: str | Path | None = None) -
             found = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
             model = _model(folder.name, found["pruned"], found["penalty"])
         except (OSError, KeyError, TypeError, ValueError) as error:  # none, another one, or half of one
-            problem = f"no {RESULTS} of train_l0.py there"
-            raise InputError(str(folder), None, problem, "it writes one when it ends") from error
+            remedy = "it writes one when it ends"
+            raise InputError(str(folder), None, f"no {RESULTS} of train_l0.py there", remedy) from error
         rows = HeadReport.load(folder / REPORT).rows if (folder / REPORT).exists() else []
         model.roles = _roles(rows, relevance)
         models.append(model)
@@ -135,7 +124,8 @@ def plot_pruning(models: Sequence[PrunedModel], path: str | Path) -> None:
     left.set(xlabel="heads left, of all kinds", ylabel="BLEU")
     left.margins(0.15)
     known = [model for model in models if model.first_roles()]  # of the others there is no report
-    looks = _looks()
+    hatches = dict(zip(role_colours(), cycle(HATCHES[1:]), strict=False)) | {NO_ROLE: ""}
+    looks: Any = {r: {"facecolor": c, "edgecolor": "#999999", "hatch": hatches[r]} for r, c in role_colours().items()}
     for column, model in enumerate(known):
         for row, (name, role) in enumerate(model.first_roles().items()):
             right.bar(column, 0.9, bottom=row, width=0.8, linewidth=0.4, **looks[role])

@@ -12,17 +12,11 @@ from hf_nmt_interp.attribution.result import AttributionResult
 def record(result: AttributionResult, digits: int = 7) -> dict[str, Any]:
     """A result as a JSON object; numbers have that many significant digits, undefined ones are None.
 
-    `source_tokens` and `target_tokens` are what rows and columns of the arrays stand for: subwords, or words and
-    special tokens after `to_words()`.
+    `source_tokens` and `target_tokens` name rows and columns of the arrays: subwords, or words after `to_words()`.
     """
     found: dict[str, Any] = {"method": result.method, "settings": result.settings, "level": result.level}
     for name, side in (("source", result.source_side), ("target", result.target_side)):
-        found |= {
-            f"{name}_tokens": side.tokens,
-            f"{name}_words": side.words,
-            f"{name}_word_ids": side.word_ids,
-            f"{name}_special": side.special,
-        }
+        found |= {f"{name}_{part}": getattr(side, part) for part in ("tokens", "words", "word_ids", "special")}
     arrays = ("source", "prefix", "start", "source_contribution", "log_probs", "conservation_gap")
     return found | {name: plain(getattr(result, name), digits) for name in arrays}
 
@@ -75,10 +69,9 @@ def method_name(result: AttributionResult) -> str:
 
 
 def shares(result: AttributionResult) -> np.ndarray | None:
-    """[T], how much of each step came from the source; None for methods whose sides cannot be weighed.
+    """[T], how much of each step came from the source; None for methods that do not share out a fixed total.
 
-    Only a method that shares out a fixed total weighs source against prefix; attention sums to 1 on each side, and
-    gradients have no total.
+    Attention sums to 1 on each side, and gradients have no total: they do not weigh source against prefix.
     """
     method = METHODS.get(result.method)
     return result.source_contribution if method and method.shares_total else None
@@ -91,9 +84,4 @@ def best_sources(result: AttributionResult) -> list[tuple[int, float] | None]:
     """
     allowed = ~np.array(result.source_side.special, dtype=bool)
     positive = np.maximum(np.nan_to_num(result.source), 0) * allowed
-    found: list[tuple[int, float] | None] = []
-    for row in positive:
-        total = float(row.sum())
-        best = int(row.argmax()) if len(row) else 0
-        found.append((best, float(row[best]) / total) if total > 0 else None)
-    return found
+    return [(int(p.argmax()), float(p.max()) / float(p.sum())) if p.sum() > 0 else None for p in positive]

@@ -49,8 +49,8 @@ def panels(rows: int, columns: int, size: tuple[float, float] = (3.4, 2.6), **gr
         axes = figure.subplots(rows, columns, squeeze=False, **grid)
     for axis in axes.flat:
         axis.tick_params(labelsize=8)
-        for label in (axis.xaxis.label, axis.yaxis.label):
-            label.set_size(9)
+        axis.xaxis.label.set_size(9)
+        axis.yaxis.label.set_size(9)
     return figure, axes
 
 
@@ -93,9 +93,8 @@ def save(figure: Any, path: str | Path, numbers: str) -> None:
         with rc_context(_STYLE):
             figure.savefig(path, dpi=200, metadata={dated: None} if dated else None)
     except (ValueError, OSError) as error:
-        raise InputError(
-            "figure", str(path), f"cannot be written: {error}", "e.g. curves.svg, .pdf or .png in a folder that exists"
-        ) from error
+        remedy = "e.g. curves.svg, .pdf or .png in a folder that exists"
+        raise InputError("figure", str(path), f"cannot be written: {error}", remedy) from error
     path.with_suffix(".csv").write_text(numbers, encoding="utf-8")
 
 

@@ -43,9 +43,7 @@ class Sentence:
         for token in self.tokens:
             start = self.text.find(token, end)
             if start < 0 or self.text[end:start].strip():
-                raise InputError(
-                    "text", self.text, f"has no {token!r} at {end}", "text and tokens of a tree must agree"
-                )
+                raise InputError("text", self.text, f"has no {token!r} at {end}; text and tokens of a tree must agree")
             end = start + len(token)
             spans.append((start, end))
         return spans
@@ -107,15 +105,14 @@ def _check(sentence: Sentence, open_until: int, places: list[str]) -> None:
     count = len(sentence.words)
     for where, word, head in zip(places, range(count), sentence.heads, strict=True):
         if head is not None and (head >= count or head == word):
-            problem = f"HEAD {head + 1} of word {word + 1} is itself or not among {count} words"
-            raise InputError(where, None, problem)
+            raise InputError(where, None, f"HEAD {head + 1} of word {word + 1} is itself or not among {count} words")
     for where, word, head in zip(places, range(count), sentence.heads, strict=True):
         steps = 0
         while head is not None and steps < count:
             head, steps = sentence.heads[head], steps + 1
         if head is not None:
-            problem = f"the heads of word {word + 1} lead round in a circle"
-            raise InputError(where, None, problem, "the file must have trees")
+            problem = f"the heads of word {word + 1} lead round in a circle; the file must have trees"
+            raise InputError(where, None, problem)
     if open_until > count:
         where = places[-1] if places else ""
         raise InputError(where, None, f"the multiword token goes on to word {open_until}")

@@ -7,9 +7,10 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from hf_nmt_interp.errors import InputError
 
@@ -77,9 +78,7 @@ def read_parallel(source: str | Path, target: str | Path) -> Iterator[Pair]:
     for number, (source_line, target_line) in enumerate(zip_longest(read_lines(source), read_lines(target)), 1):
         if source_line is None or target_line is None:
             short, long = (source, target) if source_line is None else (target, source)
-            raise LineError(
-                f"{short}, line {number}", None, "missing", f"{long} has more lines, but they must be parallel"
-            )
+            raise LineError(f"{short}, line {number}", None, "missing", f"the parallel {long} has more lines")
         yield source_line, target_line
 
 
@@ -93,10 +92,9 @@ def read_jsonl(path: str | Path, source: str = "source", target: str = "target")
         target: field of the target sentence.
     """
     for number, line in enumerate(read_lines(path), 1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        yield _pair(_json(line, where), source, target, where)
+        if line.strip():
+            where = f"{path}, line {number}"
+            yield cast(Pair, _texts(_json(line, where), (source, target), where))
 
 
 def read_dataset(
@@ -111,8 +109,7 @@ def read_dataset(
     """Pairs of a `datasets` set.
 
     Args:
-        dataset: a loaded set (streaming or not) or any rows; or the name of one on the Hub, a folder with data files,
-            or a folder that `save_to_disk` wrote.
+        dataset: a loaded set or any rows; or a set on the Hub, a folder with data files or one of `save_to_disk`.
         source: column of the source sentence, or key in the column `translation`.
         target: column of the target sentence, or key in the column `translation`.
         config: name of the configuration to load, e.g. `de-en`.
@@ -122,7 +119,7 @@ def read_dataset(
     name = str(dataset) if isinstance(dataset, str | Path) else "dataset"
     rows = load_rows(name, config, split, streaming) if isinstance(dataset, str | Path) else dataset
     for number, row in enumerate(rows, 1):
-        yield _pair(row, source, target, f"{name}, row {number}")
+        yield cast(Pair, _texts(row, (source, target), f"{name}, row {number}"))
 
 
 def try_dataset(name: str, fields: Sequence[str], *, config: str | None, split: str) -> Iterator[Texts | InputError]:
@@ -134,27 +131,18 @@ def try_dataset(name: str, fields: Sequence[str], *, config: str | None, split: 
         config: name of the configuration to load.
         split: which split.
     """
-    rows: Iterable[Any] = (
-        _try_json(name) if name.endswith(".jsonl") else load_rows(name, config, split, streaming=True)
-    )
-    for number, row in enumerate(rows, 1):
-        try:
-            if isinstance(row, InputError):
-                raise row
-            yield _texts(row, fields, f"{name}, row {number}")
-        except InputError as error:
-            if number == 1 and isinstance(error, MissingField):
-                raise
-            yield error
-
-
-def _try_json(path: str) -> Iterator[Any]:
-    """The value of each line, line by line: a broken one is an error and harms no other."""
-    with open_lines(path) as file:
-        for number, line in enumerate(try_lines(file, path), 1):
+    # JSON is read line by line: a broken one is an error and harms no other
+    with open_lines(name) if name.endswith(".jsonl") else nullcontext() as file:
+        rows: Iterable[Any] = try_lines(file, name) if file else load_rows(name, config, split, streaming=True)
+        for number, row in enumerate(rows, 1):
             try:
-                yield line if isinstance(line, InputError) else _json(line, f"{path}, line {number}")
+                if isinstance(row, InputError):
+                    raise row
+                found = _json(row, f"{name}, line {number}") if file else row
+                yield _texts(found, fields, f"{name}, row {number}")
             except InputError as error:
+                if number == 1 and isinstance(error, MissingField):
+                    raise
                 yield error
 
 
@@ -178,9 +166,8 @@ def load_rows(name: str, config: str | None, split: str, streaming: bool) -> Ite
     try:
         yield from _load(name, config, split, streaming)  # a stream may break in the middle
     except (KeyError, ValueError, OSError, datasets.exceptions.DatasetsError) as error:
-        message = str(error).strip().split("\n")[0]
-        problem = f"{name} (config {config}, split {split}) cannot be loaded: {message}"
-        raise InputError("dataset", None, problem) from error
+        what, reason = f"{name} (config {config}, split {split})", str(error).strip().split("\n")[0]
+        raise InputError("dataset", None, f"{what} cannot be loaded: {reason}") from error
     finally:
         readers.setLevel(level)
 
@@ -197,12 +184,6 @@ def _load(name: str, config: str | None, split: str, streaming: bool) -> Iterabl
             raise ValueError("it was saved as one set without splits; ask for train, or save a DatasetDict")
         return datasets.load_from_disk(name)
     return datasets.load_dataset(name, config, split=split, streaming=streaming)
-
-
-def _pair(row: Any, source: str, target: str, where: str) -> Pair:
-    """The two sentences of a row."""
-    first, second = _texts(row, (source, target), where)
-    return first, second
 
 
 def _texts(row: Any, fields: Sequence[str], where: str) -> Texts:

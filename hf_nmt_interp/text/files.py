@@ -12,8 +12,7 @@ from secrets import token_hex
 def atomic(path: str | Path, shared: bool = False) -> Iterator[Path]:
     """A path to write a file or a folder to, which is renamed to `path` if nothing is raised inside.
 
-    A kill leaves what was there before (of a folder perhaps nothing). An error of the disk names the file. A device is
-    written directly.
+    A kill leaves what was there before (of a folder perhaps nothing). An error names `path`. A device is written to.
 
     Args:
         path: its folder is created, a link is followed, and an existing file or folder is replaced.

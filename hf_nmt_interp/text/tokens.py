@@ -12,9 +12,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 
 Punctuation = Literal["attached", "separate"]
 Span = tuple[int, int]
@@ -84,8 +84,8 @@ def encode_source(
 def encode_target(tokenizer: Any, text: str | Sequence[str], punctuation: Punctuation = "attached") -> Encoded:
     """Encode a target sentence (`text_target=`) and say which subword belongs to which word; see `encode_source`."""
     if getattr(tokenizer, "tgt_lang", "") is None:  # mBART and NLLB would silently take the source language
-        problem = f"{type(tokenizer).__name__} has no target language"
-        raise InputError("tokenizer", None, problem, "set it, e.g. tokenizer.tgt_lang = ...")
+        name = type(tokenizer).__name__
+        raise InputError("tokenizer", None, f"{name} has no target language", "set it, e.g. tokenizer.tgt_lang = ...")
     return _encode(tokenizer, text, True, punctuation)
 
 
@@ -157,11 +157,10 @@ def as_sentences(name: str, given: Any) -> list[Any]:
 def join_words(words: Sequence[str]) -> tuple[str, list[Span]]:
     """Words joined by single spaces, and where each of them stands; an empty word takes no room."""
     if isinstance(words, bytes | Mapping) or not isinstance(words, Sequence):
-        problem = f"is {type(words).__name__}, not a sentence or a list of its words"
-        raise InputError("text", str(words)[:40], problem)
+        kind = type(words).__name__
+        raise InputError("text", str(words)[:40], f"is {kind}, not a sentence or a list of its words")
     if wrong := [word for word in words if not isinstance(word, str)]:
-        problem = f"{wrong[0]!r} among the words is no string"
-        raise InputError("text", None, problem, "give a sentence or a list of its words")
+        raise InputError("text", None, f"{wrong[0]!r} among the words is no string; give a sentence or its words")
     text, spans = "", []
     for word in words:
         text += " " if text and word else ""
@@ -190,8 +189,7 @@ def _group(
 
 
 def _word_spans(text: str, subwords: list[Span], punctuation: Punctuation) -> list[Span]:
-    if punctuation not in ("attached", "separate"):
-        raise InputError("punctuation", punctuation, "is not 'attached' or 'separate'")
+    check_choice("punctuation", punctuation, get_args(Punctuation))
     spans = [match.span() for match in re.finditer(r"\S+", text)]
     if punctuation == "attached":
         return spans

@@ -168,7 +168,7 @@ def test_corpus_tells_what_is_rare(tokenizer_of, monkeypatch):
     [
         ({}, "sources: none given; give sentences, or trees whose text is taken"),
         ({"sources": "A dog."}, "sources: a list of sentences is needed, got 'A dog.'"),
-        ({"sources": ["A dog."], "targets": []}, "targets: one for each of the 1 sources is needed; got 0"),
+        ({"sources": ["A dog."], "targets": []}, "targets: 0 targets for 1 sources; give one each"),
         ({"trees": [Sentence(text="A dog.", tokens=["A", "cat"])]}, "text: 'A dog.' has no 'cat' at 1"),
     ],
 )

@@ -115,7 +115,7 @@ def test_wrong_input_is_named():
         learning_curves({"uniform": RUNS["uniform"]})
     with pytest.raises(InputError, match="measure: 'rho' is not one of agreement, kendall_tau"):
         learning_curves(RUNS, "rho")
-    with pytest.raises(InputError, match="paper: 'WMT' is not in table 2, which has IMDB, AG News"):
+    with pytest.raises(InputError, match="paper: 'WMT' is not one of IMDB, AG News"):
         learning_rows({}, "WMT")
     with pytest.raises(
         InputError, match=r"u, v: have the shapes \[2, 4\] and \[1, 4\]; take snapshots on the same validation set"

@@ -228,7 +228,7 @@ def test_wrong_input_is_named(tokenizer_of, tmp_path):
     marian = tokenizer_of("marian")
     with pytest.raises(InputError, match="ids: -100 is no token id; leave label padding out"):
         words_of(marian, [5, -100])
-    with pytest.raises(InputError, match="punctuation: 'loose' is not 'attached' or 'separate'"):
+    with pytest.raises(InputError, match="punctuation: 'loose' is not one of attached, separate"):
         encode_source(marian, "a", punctuation="loose")
     with pytest.raises(InputError, match="text: 7 among the words is no string"):
         encode_source(marian, ["a", 7])

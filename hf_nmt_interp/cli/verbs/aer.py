@@ -11,19 +11,17 @@ Examples:
 """
 
 import argparse
-from typing import TYPE_CHECKING
 
 from hf_nmt_interp.cli.arguments import add_figure, add_output, positive, read_file
 from hf_nmt_interp.cli.output import write_rows
 from hf_nmt_interp.cli.paths import InputFile
 from hf_nmt_interp.errors import InputError
-
-if TYPE_CHECKING:
-    from hf_nmt_interp.text.pharaoh import Links
+from hf_nmt_interp.metrics.aer.rate import alignment_error_rate
+from hf_nmt_interp.text.corpus import read_parallel
+from hf_nmt_interp.text.pharaoh import Links, read_gold
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Two files and what they count from."""
     parser.add_argument("gold", type=InputFile, metavar="GOLD", help="file of gold links")
     parser.add_argument("hypothesis", type=InputFile, metavar="HYP", help="file of links to evaluate")
     for flag, what in (("--gold-base", "GOLD counts"), ("--base", "HYP counts")):
@@ -35,11 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Count and write."""
-    from hf_nmt_interp.metrics.aer.rate import alignment_error_rate
-    from hf_nmt_interp.text.corpus import read_parallel
-    from hf_nmt_interp.text.pharaoh import read_gold
-
     pairs = list(read_parallel(*args.text)) if args.text else None
     sure, possible = read_gold(args.gold, args.gold_base, pairs)
     links = read_gold(args.hypothesis, args.base, pairs)[1]
@@ -54,7 +47,7 @@ def run(args: argparse.Namespace) -> None:
     write_rows([{name: round(rate, 6) for name, rate in rates.items()} | counts], args, title="Alignment error rate")
 
 
-def _draw(args: argparse.Namespace, links: "list[Links]", sure: "list[Links]", possible: "list[Links]") -> None:
+def _draw(args: argparse.Namespace, links: list[Links], sure: list[Links], possible: list[Links]) -> None:
     import numpy as np
 
     from hf_nmt_interp.analysis.alignment import WordAlignment

@@ -41,32 +41,24 @@ _WORD = re.compile(r"[^ \t\r\v\f]+")  # other spaces, like U+00A0, may be part o
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Files, method, models, decoding and output."""
     parser.add_argument("source", type=InputFile, metavar="SOURCE", nargs="?", help="file of sentences, - for stdin")
-    parser.add_argument(
-        "target", type=InputFile, metavar="TARGET", nargs="?", help="file of their translations (default: the model's)"
-    )
+    help = "file of their translations (default: the model's)"
+    parser.add_argument("target", type=InputFile, metavar="TARGET", nargs="?", help=help)
     group = parser.add_argument_group("alignment")
-    group.add_argument(
-        "--method",
-        metavar="NAME",
-        help="as for attribute, or several, e.g. attention+smoothgrad:sigma=0.2 (default: attention if the model's "
-        "config says which layer and head align best, else smoothgrad, which is slow)",
-    )
-    group.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the method; may be repeated"
-    )
+    default = "attention if the model's config says which layer and head align best, else smoothgrad, which is slow"
+    help = f"as for attribute, or several, e.g. attention+smoothgrad:sigma=0.2 (default: {default})"
+    group.add_argument("--method", metavar="NAME", help=help)
+    help = "a setting of the method; may be repeated"
+    group.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=help)
     group.add_argument("--extraction", default="argmax", metavar="NAME", help="argmax (default), threshold or mutual")
     group.add_argument("--threshold", type=float, default=0.2, metavar="P", help="default: %(default)s")
     group.add_argument("--reverse-model", metavar="NAME", help="translator of the other direction, to symmetrise with")
     help = "intersection, union, grow-diag, grow-diag-final (default with --reverse-model), grow-diag-final-and"
     group.add_argument("--symmetrize", metavar="NAME", help=help)
-    group.add_argument(
-        "--joint", action="store_true", help="multiply the soft scores of both directions before links are taken"
-    )
-    group.add_argument(
-        "--least", type=float, metavar="P", help="with --joint: leave out links below this share of scores, e.g. 0.2"
-    )
+    help = "multiply the soft scores of both directions before links are taken"
+    group.add_argument("--joint", action="store_true", help=help)
+    help = "with --joint: leave out links below this share of scores, e.g. 0.2"
+    group.add_argument("--least", type=float, metavar="P", help=help)
     add_model(parser)
     add_decoding(parser, batch_size=32)
     group = parser.add_argument_group("output")
@@ -139,9 +131,8 @@ def _row(found: "WordAlignment | InputError") -> Row:
     """Words, the target's text, and links; nothing for a refused line."""
     if isinstance(found, InputError):
         return {}
-    links = [list(link) for link in sorted(found.links)]
-    words = {"source": found.source_words, "target": found.target_words}
-    return words | {"target_text": found.target_text, "links": links}
+    texts = {"source": found.source_words, "target": found.target_words, "target_text": found.target_text}
+    return texts | {"links": [list(link) for link in sorted(found.links)]}
 
 
 class _Aligner(Job):
@@ -170,12 +161,8 @@ class _Aligner(Job):
             raise InputError("--set", None, f"of several methods each has its own, e.g. {example}")
         if args.set and not methods:
             raise InputError("--set", None, "a setting of which method? give --method")
-        self.settings: dict[str, Any] = (parse_method_settings(methods[0][0], args.set) if methods else {}) | {
-            "method": args.method,
-            "extraction": args.extraction,
-            "threshold": args.threshold,
-            "batch_size": args.batch_size,
-        }
+        self.settings: dict[str, Any] = parse_method_settings(methods[0][0], args.set) if methods else {}
+        self.settings |= {name: getattr(args, name) for name in ("method", "extraction", "threshold", "batch_size")}
         self.generate, codes = generate_options(args), (args.source_lang, args.target_lang)
         self.forward = load(args.model, args.device, *codes)
         self.backward = load(args.reverse_model, args.device, *codes[::-1]) if args.reverse_model else None
@@ -213,12 +200,10 @@ class _Aligner(Job):
         return [replace(a, links=links(a, b)) for a, b in zip(found, other, strict=True)]
 
     def rows(self, lines: list[Texts]) -> list[Row]:
-        """Words, the target's text, and links."""
         return [_row(found) for found in self.pairs(lines)]
 
     @staticmethod
     def write(rows: Iterator[Row], kind: str, file: TextIO) -> None:
-        """Write rows, or a line of links for each."""
         if kind == "json":
             write_json(rows, file)
         else:

@@ -19,12 +19,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hf_nmt_interp.cli.arguments import add_gold, add_model, check_choice, positive, read_gold_pairs
-from hf_nmt_interp.cli.output import open_output, write_json
+from hf_nmt_interp.cli.arguments import add_gold, add_model, positive, read_gold_pairs
+from hf_nmt_interp.cli.output import Row, open_output, write_json
 from hf_nmt_interp.cli.paths import InputFile, OutputFolder
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 
 if TYPE_CHECKING:
     from hf_nmt_interp.studies.alignment_table import AlignmentTable
@@ -33,7 +33,6 @@ _TABLES = ("force", "free", "noise")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Files, models, and what to compute."""
     parser.add_argument("folder", type=OutputFolder, metavar="FOLDER", help="where results are kept")
     add_gold(parser)
     parser.add_argument("--train", nargs=2, type=InputFile, metavar=("SOURCE", "TARGET"), help="the training text")
@@ -78,10 +77,9 @@ def _table(args: argparse.Namespace) -> "tuple[AlignmentTable, list[tuple[str, s
 
     pairs, gold = read_gold_pairs(args)
     if args.train:
-        source, target = (
-            new_spelling([pair[side] for pair in pairs], read_lines(path)) for side, path in enumerate(args.train)
-        )
-        pairs = list(zip(source, target, strict=True))
+        sides = zip(*pairs, strict=True)
+        texts = [new_spelling(side, read_lines(path)) for side, path in zip(sides, args.train, strict=True)]
+        pairs = list(zip(*texts, strict=True))
     codes = args.source_lang, args.target_lang
     models = load(args.model, args.device, *codes), load(args.reverse_model, args.device, *codes[::-1])
     limit = args.limit or len(pairs)
@@ -98,9 +96,7 @@ def _table(args: argparse.Namespace) -> "tuple[AlignmentTable, list[tuple[str, s
     return AlignmentTable(*models, pairs[:limit], shown, args.folder, args.batch_size, say), pairs[limit:]
 
 
-def _rows(
-    args: argparse.Namespace, table: "AlignmentTable", others: list[tuple[str, str]]
-) -> Iterator[dict[str, Any]]:
+def _rows(args: argparse.Namespace, table: "AlignmentTable", others: list[tuple[str, str]]) -> Iterator[Row]:
     wanted = args.table or [name for name in _TABLES if name != "free" or args.eflomal]
     source, target = map(Path, args.train or ("", ""))
     names = args.method or table.rows()

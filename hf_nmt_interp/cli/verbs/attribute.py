@@ -26,17 +26,9 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
-from hf_nmt_interp.cli.arguments import (
-    MODEL,
-    add_translating,
-    chosen_format,
-    generate_options,
-    labelled,
-    read_sentences,
-    read_targets,
-)
+from hf_nmt_interp.cli import arguments
 from hf_nmt_interp.cli.output import in_chunks, open_output, write_json, write_tsv
 from hf_nmt_interp.cli.paths import InputFile
 from hf_nmt_interp.cli.sharded_run import Translator, add_corpus, refuse, run_corpus
@@ -54,11 +46,10 @@ METHOD = "lrp"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Sentences, targets, method, model, decoding and output."""
     add_targets(parser)
     group = add_method(parser, several=True)
     group.add_argument("--list-methods", action="store_true", help="print the methods and their settings, and stop")
-    add_translating(parser, several=True)
+    arguments.add_translating(parser, several=True)
     level = parser.add_mutually_exclusive_group()
     level.add_argument("--words", dest="level", action="store_const", const="word", help="scores of words (default)")
     level.add_argument("--tokens", dest="level", action="store_const", const="token", help="scores of subwords")
@@ -81,26 +72,24 @@ def add_method(parser: argparse.ArgumentParser, several: bool = False) -> Any:
         group.add_argument("--method", action="append", metavar="NAME[:SETTING=VALUE,...]", help=help)
     else:
         group.add_argument("--method", default=METHOD, metavar="NAME", help="default: %(default)s")
-    group.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the method; may be repeated"
-    )
+    help = "a setting of the method; may be repeated"
+    group.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=help)
     return group
 
 
 def run(args: argparse.Namespace) -> None:
-    """Explain and write."""
     if args.list_methods:
         list_methods()
         return
     if args.shards:
         refuse(args, "target", "output", "format")
-        methods, names = asked_methods(args), list(dict.fromkeys(args.model or [MODEL]))
+        methods, names = asked_methods(args), list(dict.fromkeys(args.model or [arguments.MODEL]))
         if len(methods) * len(names) > 1:
             raise InputError("--shards", None, "of one method and one model", "give other folders for others")
         run_corpus(args, (args.input, args.target_file), lambda: Explain(args, methods[0], names[0]))
         return
-    kind = chosen_format(args)
-    methods, models = asked_methods(args), labelled(args.model or [MODEL], "--model")
+    kind = arguments.chosen_format(args)
+    methods, models = asked_methods(args), arguments.labelled(args.model or [arguments.MODEL], "--model")
     results = explained(args, methods, models, streams=args.output is None and kind != "html")
     with open_output(args.output) as file:
         _write(results, list(models), len(methods), args.level, kind, file)
@@ -112,7 +101,12 @@ def _write(
     results: "Iterator[Explained]", labels: list[str], methods: int, level: str, kind: str, file: TextIO
 ) -> None:
     if kind == "html":
-        file.write(_page(results, labels))
+        from hf_nmt_interp.report.html import render
+
+        by_model: dict[str, list[AttributionResult]] = {label: [] for label in labels}
+        for _, label, result in results:
+            by_model[label].append(result)  # of subwords: the page can switch to words
+        file.write(render(by_model if len(labels) > 1 else by_model[labels[0]]))
         return
     shown = ((i, label, result.to_words() if level == "word" else result) for i, label, result in results)
     compares = len(labels) * methods > 1
@@ -121,23 +115,13 @@ def _write(
         return
     from hf_nmt_interp.report.records import method_name, record, scores
 
-    rows = (
-        ({"sentence": i} | ({"model": label, "method": method_name(result)} if compares else {}), result)
-        for i, label, result in shown
-    )
+    def named(row: Row, i: int, label: str, result: "AttributionResult") -> Row:
+        return {"sentence": i} | ({"model": label, "method": method_name(result)} if compares else {}) | row
+
     if kind == "json":
-        write_json(({**named, **record(result)} for named, result in rows), file)
+        write_json((named(record(result), i, label, result) for i, label, result in shown), file)
     else:
-        write_tsv(({**named, **row} for named, result in rows for row in scores(result)), file)
-
-
-def _page(results: "Iterator[Explained]", labels: list[str]) -> str:
-    from hf_nmt_interp.report.html import render
-
-    by_model: dict[str, list[AttributionResult]] = {label: [] for label in labels}
-    for _, label, result in results:
-        by_model[label].append(result)  # of subwords: the page can switch to words
-    return render(by_model if len(labels) > 1 else by_model[labels[0]])
+        write_tsv((named(row, i, label, result) for i, label, result in shown for row in scores(result)), file)
 
 
 def _print(results: "Iterator[Explained]", file: Any, named: bool) -> None:
@@ -163,8 +147,8 @@ def asked_methods(args: argparse.Namespace) -> "list[Named]":
 
     texts = list(dict.fromkeys(args.method or [METHOD]))
     if args.set and len(texts) > 1:
-        problem = f"for which of {len(texts)} methods? Write it behind its name: {texts[0]}:{args.set[0]}"
-        raise InputError("--set", None, problem)
+        example = f"{texts[0]}:{args.set[0]}"
+        raise InputError("--set", None, f"for which of {len(texts)} methods? Write it behind its name: {example}")
     methods = [parse_method(text) for text in texts]
     return [(name, settings | parse_method_settings(name, args.set)) for name, settings in methods]
 
@@ -183,11 +167,10 @@ def explained(
     Yields:
         Number of the sentence, label of the model, result: for each sentence by each method, of each model in turn.
     """
-    sentences = read_sentences(args)
-    targets = read_targets(args)
+    sentences = arguments.read_sentences(args)
+    targets = arguments.read_targets(args)
     if targets is not None and len(targets) != len(sentences):
-        problem = f"targets for {len(sentences)} sentences"
-        raise InputError("--target", len(targets), problem, "one each is needed")
+        raise InputError("--target", len(targets), f"targets for {len(sentences)} sentences", "one each is needed")
     from hf_nmt_interp.attribution.api import explain
     from hf_nmt_interp.attribution.registry import make_method
     from hf_nmt_interp.cli.loading import load_for
@@ -204,7 +187,7 @@ def explained(
         for label, model, tokenizer, made, pairs in asked:
             chunk = pairs[rows[0] : rows[-1] + 1]
             if targets is None:
-                chunk = Pairs.translate(model, tokenizer, chunk, args.batch_size, generate_options(args))
+                chunk = Pairs.translate(model, tokenizer, chunk, args.batch_size, arguments.generate_options(args))
             for method, settings in made:
                 results = explain(method, chunk, args.batch_size, settings)
                 found.append([(i, label, result) for i, result in zip(rows, results, strict=True)])
@@ -226,6 +209,15 @@ def list_methods() -> None:
 class Explain(Translator):
     """Explanations of translations as rows."""
 
+    _parts: ClassVar[Any] = {"tokens": list[str], "words": list[str], "word_ids": list[int], "special": list[bool]}
+    columns: ClassVar[Any] = {
+        "method": str, "level": str,
+        **{f"source_{name}": kind for name, kind in _parts.items()},
+        **{f"target_{name}": kind for name, kind in _parts.items()},
+        "source": list[list[float]], "prefix": list[list[float]], "start": list[float],
+        "source_contribution": list[float], "log_probs": list[float], "conservation_gap": float,
+    }  # fmt: skip
+
     def __init__(self, args: argparse.Namespace, method: "Named", model: str) -> None:
         from hf_nmt_interp.attribution.registry import make_method
 
@@ -237,30 +229,15 @@ class Explain(Translator):
         """Results of lines, in one batch."""
         from hf_nmt_interp.attribution.api import attribute
 
-        options = {"batch_size": len(lines), "generate": generate_options(self.args)}
+        options = {"batch_size": len(lines), "generate": arguments.generate_options(self.args)}
         return attribute(self.model, self.tokenizer, *self.checked(lines), self.method, **options, **self.settings)  # type: ignore[call-overload]
 
     def rows(self, lines: list[Texts]) -> list[Row]:
-        """Tokens, words and arrays."""
         from hf_nmt_interp.report.records import record
 
         found = self.results(lines)
-        shown = [result.to_words() for result in found] if self.args.level == "word" else found
-        rows = [record(result) for result in shown]
-        for row in rows:
-            del row["settings"]  # they are the same for all, and in run.json
-        return rows
-
-    @property
-    def columns(self) -> dict[str, Any]:
-        """Types of the columns."""
-        found: dict[str, Any] = {"method": str, "level": str}
-        for side in ("source", "target"):
-            found |= {f"{side}_tokens": list[str], f"{side}_words": list[str]}
-            found |= {f"{side}_word_ids": list[int], f"{side}_special": list[bool]}
-        matrix, numbers = list[list[float]], list[float]
-        found |= {"source": matrix, "prefix": matrix, "start": numbers, "source_contribution": numbers}
-        return found | {"log_probs": numbers, "conservation_gap": float}
+        shown = [record(result.to_words() if self.args.level == "word" else result) for result in found]
+        return [{name: row[name] for name in self.columns} for row in shown]  # settings are in run.json
 
 
 JOB = Explain

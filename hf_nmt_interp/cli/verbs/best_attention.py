@@ -18,7 +18,6 @@ from hf_nmt_interp.cli.paths import OutputFolder, check_new_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Gold pairs, model, and what to write."""
     add_gold(parser)
     parser.add_argument("--top", type=positive, default=10, metavar="N", help="heads to show (default: %(default)s)")
     parser.add_argument("--save", type=OutputFolder, metavar="FOLDER", help="new folder for the model with that head")
@@ -28,7 +27,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Rank, save, and show."""
     if args.save is not None:
         check_new_folder("--save", args.save)
 

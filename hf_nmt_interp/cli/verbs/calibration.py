@@ -16,18 +16,8 @@ Examples:
 """
 
 import argparse
-from typing import Any
 
-from hf_nmt_interp.cli.arguments import (
-    add_model,
-    add_output,
-    add_sentences,
-    chosen_format,
-    labelled,
-    positive,
-    read_file,
-    read_sentences,
-)
+from hf_nmt_interp.cli import arguments
 from hf_nmt_interp.cli.output import show_progress, write_rows
 from hf_nmt_interp.cli.paths import InputFile, OutputFolder
 
@@ -35,40 +25,33 @@ SHORT = {"entropy_change": "change", "kendall_attention": "tau att.", "kendall_m
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Sentences, translations, models, output and figures."""
-    add_sentences(parser)
+    arguments.add_sentences(parser)
     parser.add_argument("--target-file", type=InputFile, metavar="FILE", help="translations (default: the model's)")
-    add_model(parser)
-    parser.add_argument(
-        "--compare", action="append", default=[], metavar="[LABEL=]NAME", help="another model; may be repeated"
-    )
-    parser.add_argument("--batch-size", type=positive, default=16, metavar="N", help="default: %(default)s")
-    add_output(parser)
+    arguments.add_model(parser)
+    help = "another model; may be repeated"
+    parser.add_argument("--compare", action="append", default=[], metavar="[LABEL=]NAME", help=help)
+    parser.add_argument("--batch-size", type=arguments.positive, default=16, metavar="N", help="default: %(default)s")
+    arguments.add_output(parser)
     parser.add_argument("--figures", type=OutputFolder, metavar="FOLDER", help="draw there, as SVG, numbers as CSV")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Look at each model and write."""
-    sources = read_sentences(args)
-    targets = read_file(args.target_file)[: args.limit] if args.target_file else None
+    sources = arguments.read_sentences(args)
+    targets = arguments.read_file(args.target_file)[: args.limit] if args.target_file else None
 
     from hf_nmt_interp.analysis.calibration import calibration_report
     from hf_nmt_interp.cli.loading import load_for
     from hf_nmt_interp.report.calibration import calibration_rows, plot_calibration
 
     reports = []
-    for label, name in labelled([args.model, *args.compare], "--compare").items():
+    for label, name in arguments.labelled([args.model, *args.compare], "--compare").items():
         model, tokenizer = load_for(args, name)
-        report = calibration_report(
-            model, tokenizer, sources, targets, batch_size=args.batch_size, track=show_progress
-        )
-        report.about["model"] = label
-        reports.append(report)
-    short = SHORT if chosen_format(args) == "table" else {}
-    write_rows([_shown(row, short) for row in calibration_rows(reports)], args, "Calibration")
+        options = {"batch_size": args.batch_size, "track": show_progress}
+        reports.append(calibration_report(model, tokenizer, sources, targets, **options))
+        reports[-1].about["model"] = label
+    short = SHORT if arguments.chosen_format(args) == "table" else {}
+    rows = [{short.get(name, name): x for name, x in row.items()} for row in calibration_rows(reports)]
+    rounded = [{name: round(x, 4) if isinstance(x, float) else x for name, x in row.items()} for row in rows]
+    write_rows(rounded, args, "Calibration")
     if args.figures:
         plot_calibration(reports, args.figures)
-
-
-def _shown(row: dict[str, Any], short: dict[str, str]) -> dict[str, Any]:
-    return {short.get(name, name): round(x, 4) if isinstance(x, float) else x for name, x in row.items()}

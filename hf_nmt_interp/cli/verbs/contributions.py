@@ -23,129 +23,103 @@ Examples:
 """
 
 import argparse
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hf_nmt_interp.cli.arguments import (
-    OUTPUT_FORMATS,
-    add_figure,
-    add_translating,
-    check_choice,
-    chosen_format,
-    generate_options,
-    labelled,
-    positive,
-    read_sentences,
-    read_targets,
-)
+from hf_nmt_interp.cli import arguments
+from hf_nmt_interp.cli.loading import load
 from hf_nmt_interp.cli.output import Row, rounded, track_items, write_rows
 from hf_nmt_interp.cli.sharded_run import add_corpus, refuse, run_corpus
 from hf_nmt_interp.cli.shards import ShardFolder
 from hf_nmt_interp.cli.verbs.attribute import Explain, add_method, add_targets, explained
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.studies.prefixes import PREFIXES
 from hf_nmt_interp.text.corpus import Texts
 
 if TYPE_CHECKING:
     from hf_nmt_interp.analysis.contributions import Curve
 
+_STUDY = ("prefix", "compare", "checkpoints", "figure")  # arguments that ask for one
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Sentences, targets, method, lengths, study, model, decoding and output."""
     add_targets(parser)
     add_method(parser)
     parser.add_argument("--statistic", metavar="NAME", help="one of those above (default: all)")
-    parser.add_argument("--source-tokens", type=positive, metavar="N", help="only sources of N tokens, with EOS")
-    parser.add_argument("--target-tokens", type=positive, metavar="N", help="only translations of N tokens, with EOS")
+    for flag, what in (("--source-tokens", "sources"), ("--target-tokens", "translations")):
+        parser.add_argument(flag, type=arguments.positive, metavar="N", help=f"only {what} of N tokens, with EOS")
     study = parser.add_argument_group("study")
     study.add_argument("--prefix", nargs="+", choices=PREFIXES, help="what the decoder reads (default: reference)")
     study.add_argument("--compare", nargs="+", metavar="[LABEL=]NAME", help="models, instead of --model")
     study.add_argument("--checkpoints", metavar="RUN", help="all checkpoints of a training run, compared to its last")
     study.add_argument("--final", metavar="LABEL", help="the model that the others' influences are compared with")
-    study.add_argument("--pairs", type=positive, metavar="N", help="at most N (default: 200)")
-    add_figure(study, "the curves")
-    add_translating(parser)
+    study.add_argument("--pairs", type=arguments.positive, metavar="N", help="at most N (default: 200)")
+    arguments.add_figure(study, "the curves")
+    arguments.add_translating(parser)
     add_corpus(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Explain, average and write."""
     from hf_nmt_interp.analysis.contributions import STATISTICS, contribution_curves
     from hf_nmt_interp.attribution.registry import parse_method_settings
 
+    method = args.method, parse_method_settings(args.method, args.set)
     if args.shards:
-        refuse(args, "target", "output", "format", *Contribute.merge_options)
-        refuse(args, "prefix", "compare", "checkpoints", "figure", "final", "pairs")
-        check_choice("--statistic", args.statistic, STATISTICS)
-        method = args.method, parse_method_settings(args.method, args.set)
+        refuse(args, "target", "output", "format", *Contribute.merge_options, *_STUDY, "final", "pairs")
+        _check_statistic(args, STATISTICS)
         run_corpus(args, (args.input, args.target_file), lambda: Contribute(args, method, args.model))
         return
-    if args.prefix or args.compare or args.checkpoints or args.figure:
-        if args.checkpoints and args.compare:
-            raise InputError("--checkpoints", None, "give either a run or --compare")
-        run_study(args)
+    if any(getattr(args, name) for name in _STUDY):
+        run_study(args, method[1])
         return
     for name in ("final", "pairs"):
         if getattr(args, name) is not None:
-            remedy = "give --prefix, --compare, --checkpoints or --figure too"
-            raise InputError(f"--{name}", None, "of a study only", remedy)
-    check_choice("--statistic", args.statistic, STATISTICS)
-    settings = parse_method_settings(args.method, args.set)
-    results = [result for _, _, result in explained(args, [(args.method, settings)], {"": args.model})]
+            raise InputError(f"--{name}", None, "needs --prefix, --compare, --checkpoints or --figure")
+    _check_statistic(args, STATISTICS)
+    results = [result for _, _, result in explained(args, [method], {"": args.model})]
     for side in Contribute.merge_options:
         if (number := getattr(args, side)) is not None:
             lengths = sorted({len(getattr(r, side)) for r in results})
             results = [r for r in results if len(getattr(r, side)) == number]
             if not results:
-                remedy = f"there are {', '.join(map(str, lengths))}"
-                raise InputError(args.flags[side], None, f"no sentence has {number}", remedy)
+                known = ", ".join(map(str, lengths))
+                raise InputError(args.flags[side], None, f"no sentence has {number}", f"there are {known}")
     curves = contribution_curves(results)
     write_rows(curve_rows({n: c for n, c in curves.items() if args.statistic in (None, n)}), args, "Contributions")
 
 
 def curve_rows(curves: "dict[str, Curve]") -> list[Row]:
     """A row for each statistic and position."""
-    return [
-        {"statistic": name, "position": position, "mean": mean, "low": low, "high": high, "sentences": count}
-        for name, curve in curves.items()
-        for position, (mean, low, high, count) in enumerate(
-            zip(*(map(rounded, a) for a in (curve.mean, curve.low, curve.high)), curve.count.tolist(), strict=True)
-        )
-        if count
-    ]
+    rows = [{"statistic": name} | row for name, curve in curves.items() for row in curve.rows()]
+    return [row | {end: rounded(row[end]) for end in ("mean", "low", "high")} for row in rows]
 
 
-def run_study(args: argparse.Namespace) -> None:
+def _check_statistic(args: argparse.Namespace, known: Iterable[str]) -> None:
+    if args.statistic is not None:
+        check_choice("--statistic", args.statistic, known)
+
+
+def run_study(args: argparse.Namespace, settings: dict[str, Any]) -> None:
     """Study, write and draw."""
-    sources = read_sentences(args)
-    targets = read_targets(args)
-    if targets is None or len(targets) != len(sources):
-        problem = f"references for {len(sources)} sentences"
-        raise InputError("--target-file", len(targets or []), problem, "a study needs one each")
-    from hf_nmt_interp.attribution.registry import parse_method_settings
-
-    settings = parse_method_settings(args.method, args.set)
+    if args.checkpoints and args.compare:
+        raise InputError("--checkpoints", None, "give either a run or --compare")
+    sources, targets = arguments.read_sentences(args), arguments.read_targets(args) or []
+    if len(targets) != len(sources):
+        problem = f"references for {len(sources)} sentences; a study needs one each"
+        raise InputError("--target-file", len(targets), problem)
     names = model_names(args)
     if args.checkpoints and args.final is None:
         args.final = list(names)[-1]
     from hf_nmt_interp.studies.contribution_study import STUDIED, contribution_study
 
-    check_choice("--statistic", args.statistic, STUDIED)
-    study = contribution_study(
-        *study_models(names, args.device, args.source_lang, args.target_lang),
-        sources,
-        targets,
-        prefixes=args.prefix or ["reference"],
-        lengths=[(args.source_tokens, args.target_tokens)],
-        limit=args.pairs or 200,
-        final=args.final,
-        method=args.method,
-        batch_size=args.batch_size,
-        generate=generate_options(args),
-        track=track_items,
-        **settings,
-    )
+    _check_statistic(args, STUDIED)
+    models, tokenizer = study_models(names, args.device, args.source_lang, args.target_lang)
+    pairs: Any = {"lengths": [(args.source_tokens, args.target_tokens)], "limit": args.pairs or 200}
+    compared = {"prefixes": args.prefix or ["reference"], "final": args.final, "method": args.method}
+    options: Any = {"batch_size": args.batch_size, "generate": arguments.generate_options(args), "track": track_items}
+    study = contribution_study(models, tokenizer, sources, targets, **pairs, **compared, **options, **settings)
     if args.figure:
         from hf_nmt_interp.report.contributions import plot_contributions, plot_training
 
@@ -154,9 +128,9 @@ def run_study(args: argparse.Namespace) -> None:
             path = Path(args.figure)
             plot_training(study, path.with_name(f"{path.stem}-training{path.suffix}"))
     rows = [row for row in study.rows if args.statistic in (None, row["statistic"])]
-    if chosen_format(args) == "table":  # 80 columns; these are the same in all rows
-        same = ("source_tokens", "target_tokens", "sentences")
-        rows = [{name: value for name, value in row.items() if name not in same} for row in rows]
+    if arguments.chosen_format(args) == "table":  # 80 columns; these are the same in all rows
+        same = {"source_tokens", "target_tokens", "sentences"}
+        rows = [{name: row[name] for name in row if name not in same} for row in rows]
     write_rows(rows, args, "Contributions")
 
 
@@ -169,33 +143,28 @@ def model_names(args: argparse.Namespace) -> dict[str, str]:
         if not found:
             raise InputError("--checkpoints", None, f"{args.checkpoints} has no complete checkpoint-* folder")
         return found
-    return labelled(args.compare or [args.model], "--compare")
+    return arguments.labelled(args.compare or [args.model], "--compare")
 
 
 def study_models(names: dict[str, str], *options: Any) -> tuple[dict[str, Any], Any]:
     """Functions that load the models, and the tokenizer that they must all have; `options` as for `load`."""
-    from hf_nmt_interp.cli.loading import load
-
     _, tokenizer = load(next(iter(names.values())), *options)
-    return {label: partial(_model, tokenizer, name, *options) for label, name in names.items()}, tokenizer
 
+    def load_model(name: str) -> Any:
+        model, own = load(name, *options)
+        if own.get_vocab() != tokenizer.get_vocab():
+            remedy = "compare models of one tokenizer (a new one gets it by train_translation.py --tokenizer)"
+            raise InputError("--compare", None, f"{name} has another vocabulary than the first model", remedy)
+        return model
 
-def _model(tokenizer: Any, name: str, *options: Any) -> Any:
-    from hf_nmt_interp.cli.loading import load
-
-    model, own = load(name, *options)
-    if own.get_vocab() != tokenizer.get_vocab():
-        problem = f"{name} has another vocabulary than the first model"
-        remedy = "compare models of one tokenizer (a new one gets it by train_translation.py --tokenizer)"
-        raise InputError("--compare", None, problem, remedy)
-    return model
+    return {label: partial(load_model, name) for label, name in names.items()}, tokenizer
 
 
 class Contribute(Explain):
     """Statistics of explanations as rows."""
 
     merged = "means over all sentences, or those of these lengths"
-    merged_formats = OUTPUT_FORMATS
+    merged_formats = arguments.OUTPUT_FORMATS
     merge_options: ClassVar[dict[str, str]] = {
         "source_tokens": "sources of N tokens only",
         "target_tokens": "translations of N tokens only",
@@ -203,39 +172,33 @@ class Contribute(Explain):
 
     @classmethod
     def merge(cls, folder: ShardFolder, args: argparse.Namespace) -> None:
-        """Write the means."""
         import numpy as np
 
         from hf_nmt_interp.analysis.contributions import STATISTICS, RunningCurve
 
         curves: dict[str, RunningCurve] = {}
         for row in folder.rows():
-            if row.get("source_tokens") and all(
-                getattr(args, side) in (None, row[side]) for side in cls.merge_options
-            ):
+            if row.get("source_tokens") and all(getattr(args, n) in (None, row[n]) for n in cls.merge_options):
                 for name in STATISTICS:
                     if name in row:  # None becomes NaN
                         curves.setdefault(name, RunningCurve()).add(np.array(row[name], dtype=float))
         if not curves:
-            remedy = "it has none of these lengths, or all were refused"
-            raise InputError(args.finished, None, "no sentence is left", remedy)
+            raise InputError(args.finished, None, "no sentence is left: none has these lengths, or all were refused")
         write_rows(curve_rows({name: curve.curve() for name, curve in curves.items()}), args, "Contributions")
 
     def rows(self, lines: list[Texts]) -> list[Row]:
-        """Numbers of tokens, and each statistic by position."""
         from hf_nmt_interp.analysis.contributions import STATISTICS
         from hf_nmt_interp.report.records import plain
 
-        rows = []
-        for result in self.results(lines):
-            sizes = {side: len(getattr(result, side)) for side in ("source_tokens", "target_tokens")}
-            chosen = {name: f for name, f in STATISTICS.items() if self.args.statistic in (None, name)}
-            rows.append(sizes | {name: plain(statistic(result)) for name, statistic in chosen.items()})
-        return rows
+        chosen = {name: f for name, f in STATISTICS.items() if self.args.statistic in (None, name)}
+        return [
+            {side: len(getattr(result, side)) for side in self.merge_options}
+            | {name: plain(statistic(result)) for name, statistic in chosen.items()}
+            for result in self.results(lines)
+        ]
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Types of the columns."""
         from hf_nmt_interp.analysis.contributions import STATISTICS
 
         chosen = [name for name in STATISTICS if self.args.statistic in (None, name)]

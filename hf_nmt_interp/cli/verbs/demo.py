@@ -1,8 +1,7 @@
 """Translate a few sentences with the translator in the box and explain every word, offline.
 
 For each sentence it shows the translation, the source word each target word comes from, and how much of the decision
-came from the source (the rest from the words translated before), by layer-wise relevance propagation. The same, with
-all the numbers, goes to a web page.
+came from the source (the rest from the words before), by layer-wise relevance propagation; a web page has all numbers.
 
 Examples:
   hf-nmt-interp demo
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from hf_nmt_interp.cli.output import open_output
 from hf_nmt_interp.cli.paths import OutputFile
+from hf_nmt_interp.text.tokens import check_text
 
 SENTENCES = (
     "The cat is sleeping on the sofa.",
@@ -25,20 +25,17 @@ SENTENCES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Everything has a default."""
     parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="your own sentences (default: five of ours)")
     parser.add_argument("--model", default="demo:en-de", metavar="NAME", help="default: %(default)s")
     parser.add_argument("--output", type=OutputFile, default="demo.html", metavar="FILE", help="default: %(default)s")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Explain, print, write the page."""
     from rich.console import Console
     from rich.text import Text
 
     from hf_nmt_interp.cli.loading import load
     from hf_nmt_interp.report.terminal import legend, show
-    from hf_nmt_interp.text.tokens import check_text
 
     sentences = args.sentences or list(SENTENCES)
     for number, sentence in enumerate(sentences, 1):

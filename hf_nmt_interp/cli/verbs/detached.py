@@ -15,13 +15,11 @@ from hf_nmt_interp.cli.verbs.attribute import add_method
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Sentences, method, model, decoding and output."""
     add_method(parser)
     add_translating(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Explain true and detached pairs and write a table."""
     from hf_nmt_interp.attribution.registry import parse_method_settings
 
     sentences = read_sentences(args)

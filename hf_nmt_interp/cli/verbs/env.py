@@ -18,12 +18,10 @@ from hf_nmt_interp.version import __version__
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Text or JSON."""
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print."""
     found = environment()
     if args.json:
         print(json.dumps(found, indent=2))
@@ -39,9 +37,8 @@ def environment() -> dict[str, Any]:
 
     from hf_nmt_interp.cli.loading import box
 
-    names = sorted(
-        {re.split(r"[^\w-]", line)[0] for line in requires("hf_nmt_interp") or () if "extra ==" not in line}
-    )
+    needed = [line for line in requires("hf_nmt_interp") or () if "extra ==" not in line]
+    names = sorted({re.split(r"[^\w-]", line)[0] for line in needed})
     return {
         "hf_nmt_interp": __version__,
         "python": sys.version.split()[0],

@@ -18,14 +18,12 @@ from hf_nmt_interp.cli.output import Row, rounded, show_progress, write_rows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Methods, sentences, model, decoding and output."""
     help = "may be repeated (default: all that fit the model, as they are)"
     parser.add_argument("--method", action="append", metavar="NAME[:SETTING=VALUE,...]", help=help)
     add_translating(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Translate, explain by each method, erase, and write a table."""
     from hf_nmt_interp.attribution import METHODS
     from hf_nmt_interp.attribution.registry import parse_method
 
@@ -37,11 +35,8 @@ def run(args: argparse.Namespace) -> None:
     from hf_nmt_interp.metrics.faithfulness import compare
 
     model, tokenizer = load_for(args)
-    methods = {
-        text: make_method(model, name, **settings)
-        for text, (name, settings) in asked.items()
-        if args.method or METHODS[name].fits(model)
-    }
+    fitting = {text: of for text, of in asked.items() if args.method or METHODS[of[0]].fits(model)}
+    methods = {text: make_method(model, name, **settings) for text, (name, settings) in fitting.items()}
     found = compare(model, tokenizer, sentences, methods, args.batch_size, generate_options(args), show_progress)
     ranked = sorted(found, key=lambda name: -found[name].area["comprehensiveness"])
     rows: list[Row] = []

@@ -20,48 +20,37 @@ Examples:
 import argparse
 from typing import Any
 
-from hf_nmt_interp.cli.arguments import (
-    add_figure,
-    add_model,
-    add_output,
-    add_sentences,
-    check_choice,
-    chosen_format,
-    positive,
-    read_file,
-    read_sentences,
-)
+from hf_nmt_interp.cli import arguments
+from hf_nmt_interp.cli.loading import load_for
 from hf_nmt_interp.cli.output import open_output, show_progress
 from hf_nmt_interp.cli.paths import InputFile
 from hf_nmt_interp.cli.sharded_run import Translator, add_corpus, refuse, run_corpus
 from hf_nmt_interp.cli.shards import Row, ShardFolder
-from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.text.corpus import Texts
+from hf_nmt_interp.errors import InputError, check_choice
+from hf_nmt_interp.text.conllu import read_conllu
+from hf_nmt_interp.text.corpus import Texts, read_pairs
 
 HEAD_FORMATS = ("table", "json", "csv")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Sentences, translations, trees, corpus, model, output and figure."""
-    add_sentences(parser)
+    arguments.add_sentences(parser)
     help = "their translations, one a line, or the text of .conllu trees (default: the model translates)"
     parser.add_argument("--target-file", type=InputFile, metavar="FILE", help=help)
     parser.add_argument("--trees", type=InputFile, metavar="FILE", help="CoNLL-U trees of the source language")
-    parser.add_argument(
-        "--relevance-sentences", type=int, metavar="N", help="relevance from N sentences only, which is the slow part"
-    )
+    help = "relevance from N sentences only, which is the slow part"
+    parser.add_argument("--relevance-sentences", type=int, metavar="N", help=help)
     help = "parallel files to count tokens in, best the training data (default: the sentences)"
     parser.add_argument("--corpus", nargs=2, type=InputFile, metavar=("SOURCE", "TARGET"), help=help)
-    add_model(parser)
-    parser.add_argument("--batch-size", type=positive, default=16, metavar="N", help="default: %(default)s")
-    add_output(parser, HEAD_FORMATS)
-    add_figure(parser, "the heads")
+    arguments.add_model(parser)
+    parser.add_argument("--batch-size", type=arguments.positive, default=16, metavar="N", help="default: %(default)s")
+    arguments.add_output(parser, HEAD_FORMATS)
+    arguments.add_figure(parser, "the heads")
     parser.add_argument("--kind", default="encoder", help="attention to draw: encoder (default), decoder or cross")
     add_corpus(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Look at the heads and write."""
     from hf_nmt_interp.analysis.heads import KINDS, head_report
 
     check_choice("--kind", args.kind, KINDS)
@@ -71,30 +60,20 @@ def run(args: argparse.Namespace) -> None:
             raise InputError("--relevance-sentences", None, "with --shards 0, for none, or left out, for all")
         run_corpus(args, (args.input, args.target_file), lambda: Heads(args))
         return
-    from hf_nmt_interp.text.conllu import read_conllu
-    from hf_nmt_interp.text.corpus import read_pairs
-
     trees = list(read_conllu(args.trees))[: args.limit] if args.trees else None
     if trees == []:
         raise InputError("--trees", None, f"{args.trees} has no sentences")
-    given = args.sentences or args.input or not trees
-    sources = read_sentences(args) if given else None
-    targets = _read_targets(args.target_file)[: args.limit] if args.target_file else None
-
-    from hf_nmt_interp.cli.loading import load_for
+    sources = arguments.read_sentences(args) if args.sentences or args.input or not trees else None
+    targets = None
+    if args.target_file:
+        is_tree = args.target_file.endswith(".conllu")
+        texts = [t.text for t in read_conllu(args.target_file)] if is_tree else arguments.read_file(args.target_file)
+        targets = texts[: args.limit]
 
     model, tokenizer = load_for(args)
-    report = head_report(
-        model,
-        tokenizer,
-        sources,
-        targets,
-        trees,
-        corpus=read_pairs(*args.corpus) if args.corpus else None,
-        relevance_sentences=args.relevance_sentences,
-        batch_size=args.batch_size,
-        track=show_progress,
-    )
+    options = {"relevance_sentences": args.relevance_sentences, "batch_size": args.batch_size, "track": show_progress}
+    corpus = read_pairs(*args.corpus) if args.corpus else None
+    report = head_report(model, tokenizer, sources, targets, trees, corpus=corpus, **options)
     write_report(report, args)
     if args.figure:
         from hf_nmt_interp.report.heads import plot_heads
@@ -104,7 +83,7 @@ def run(args: argparse.Namespace) -> None:
 
 def write_report(report: Any, args: argparse.Namespace) -> None:
     """Write a head report as a table, JSON or CSV."""
-    kind = chosen_format(args)
+    kind = arguments.chosen_format(args)
     with open_output(args.output) as file:
         if kind == "table":
             from rich.console import Console
@@ -116,12 +95,6 @@ def write_report(report: Any, args: argparse.Namespace) -> None:
             file.write(report.to_json() + "\n" if kind == "json" else report.to_csv())
 
 
-def _read_targets(path: str) -> list[str]:
-    from hf_nmt_interp.text.conllu import read_conllu
-
-    return [tree.text for tree in read_conllu(path)] if path.endswith(".conllu") else read_file(path)
-
-
 class Heads(Translator):
     """Facts about the heads as rows."""
 
@@ -130,7 +103,6 @@ class Heads(Translator):
 
     @classmethod
     def merge(cls, folder: ShardFolder, args: argparse.Namespace) -> None:
-        """Write the report."""
         from hf_nmt_interp.analysis.heads import report_of
 
         rows = (row for row in folder.rows() if row.get("heads"))
@@ -138,13 +110,11 @@ class Heads(Translator):
 
     def __init__(self, args: argparse.Namespace) -> None:
         from hf_nmt_interp.analysis.heads import token_counts
-        from hf_nmt_interp.text.corpus import read_pairs
 
         super().__init__(args, args.model)
         self.counts = token_counts(self.tokenizer, read_pairs(*args.corpus)) if args.corpus else None
 
     def rows(self, lines: list[Texts]) -> list[Row]:
-        """Target tokens, and facts about each head."""
         from hf_nmt_interp.analysis.heads import head_facts
 
         wanted = self.args.relevance_sentences != 0
@@ -152,7 +122,6 @@ class Heads(Translator):
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Types of the columns."""
         from hf_nmt_interp.analysis.heads import fact_types
 
         return fact_types()

@@ -32,19 +32,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Join and write."""
     folder, known = ShardFolder(args.finished), jobs()
     if (verb := str(folder.about.get("verb"))) not in known:
-        problem = f"its run.json is of the verb {verb!r}, not of {', '.join(known)}"
-        raise InputError(args.finished, None, problem)
+        raise InputError(args.finished, None, f"its run.json is of the verb {verb!r}, not of {', '.join(known)}")
     folder.complete()  # before anything is written
     job = known[verb]
     if args.format and args.format not in job.merged_formats:
         raise InputError("--format", args.format, f"is not for {verb}", f"it has {', '.join(job.merged_formats)}")
     args.formats = job.merged_formats
-    for other, options in ((name, found.merge_options) for name, found in known.items() if found is not job):
-        for name in options:
-            if getattr(args, name) is not None:
+    for other, found in known.items():
+        for name in found.merge_options:
+            if found is not job and getattr(args, name) is not None:
                 raise InputError(args.flags[name], None, f"chooses among rows of {other}", f"these are of {verb}")
     if refused := folder.refused():
         print(f"{refused:,} lines were refused, see {folder.folder / 'bad'}", file=sys.stderr)

@@ -19,7 +19,6 @@ from hf_nmt_interp.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Model, heads to keep, and pruned model."""
     parser.add_argument("--model", required=True, metavar="NAME", help="local folder, Hub id or demo:en-de")
     parser.add_argument("--heads", type=InputFile, metavar="FILE", help="heads.json, for a model without gates")
     parser.add_argument("--keep", type=int, metavar="N", help="encoder heads of each layer to keep, the most relevant")
@@ -27,7 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prune, save, and say what is left."""
     if (args.heads is None) != (args.keep is None):
         raise InputError("--heads and --keep", None, "the report and the number of heads go together", "give both")
     check_new_folder("--output", args.output)
@@ -42,8 +40,8 @@ def run(args: argparse.Namespace) -> None:
     if args.heads:
         model = _keep_most_relevant(args)
     elif not getattr(model.config, "gated_attentions", None):
-        problem = f"({type(model).__name__}) has no gates"
-        raise InputError("--model", args.model, problem, "train_l0.py trains them, or give --heads")
+        remedy = "train_l0.py trains them, or give --heads"
+        raise InputError("--model", args.model, f"({type(model).__name__}) has no gates", remedy)
     pruned = model.prune()
     with quiet():
         pruned.save_pretrained(args.output)

@@ -22,7 +22,6 @@ SHORT = {"heads e/d/d-e": "e/d/d-e", "encoder layers": "layers"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Runs, report of the translator before, output and figure."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help="output folder of train_l0.py")
     parser.add_argument("--before", type=InputFile, metavar="FILE", help="heads.json of the translator before pruning")
     add_output(parser)
@@ -31,7 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Read what the runs wrote, and write the table."""
     from hf_nmt_interp.report.heads import plot_gate_history
     from hf_nmt_interp.report.pruning import plot_pruning, read_runs
 

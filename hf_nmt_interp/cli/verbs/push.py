@@ -2,8 +2,7 @@
 
 The folder is one that a trainer or save_pretrained wrote. A new repository is private unless --public is given. The
 code of gated, pruned, calibrated, LSTM and convolutional models goes along, so that others load them without this
-package by `AutoModelForSeq2SeqLM.from_pretrained(name, trust_remote_code=True)`. The token is that of `hf auth login`
-or of HF_TOKEN.
+package by `AutoModelForSeq2SeqLM.from_pretrained(name, trust_remote_code=True)`. Token: `hf auth login` or HF_TOKEN.
 
 Examples:
   hf-nmt-interp push runs/l0/gated me/my-translator --dry-run
@@ -13,7 +12,6 @@ import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Folder, repository, visibility and dry run."""
     parser.add_argument("saved", metavar="FOLDER", help="a saved model with its tokenizer and card")
     parser.add_argument("repo", metavar="REPO", help="its name on the Hub, e.g. me/my-translator")
     parser.add_argument("--public", action="store_true", help="a new repository is for everybody (default: private)")
@@ -22,7 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Push, and say what went."""
     from hf_nmt_interp.hub import push_folder
 
     pushed = push_folder(args.saved, args.repo, private=not args.public, message=args.message, dry_run=args.dry_run)

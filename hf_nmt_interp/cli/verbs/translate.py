@@ -16,29 +16,23 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from hf_nmt_interp.cli.arguments import (
-    OUTPUT_FORMATS,
-    add_translating,
-    chosen_format,
-    generate_options,
-    read_sentences,
-)
+from hf_nmt_interp.cli import arguments
 from hf_nmt_interp.cli.output import Row, in_chunks, open_output, write_rows
 from hf_nmt_interp.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Sentences, model, decoding and output."""
-    add_translating(parser, batch_size=32, formats=("text", *OUTPUT_FORMATS))
+    arguments.add_translating(parser, batch_size=32, formats=("text", *arguments.OUTPUT_FORMATS))
     group = parser.add_argument_group("mark-up")
     group.add_argument("--markup", action="store_true", help="carry inline tags and placeholders over")
     group.add_argument("--align", metavar="METHOD", help="method used to align words (default: the same as `align`)")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Translate and write."""
-    rows = _rows(args, read_sentences(args))
-    if chosen_format(args) != "text":
+    kind = arguments.chosen_format(args)
+    streams = args.output is None and kind in ("text", "json", "tsv")
+    rows = _rows(args, arguments.read_sentences(args), streams)
+    if kind != "text":
         write_rows(rows, args, title="Translations")
         return
     with open_output(args.output) as file:
@@ -47,25 +41,26 @@ def run(args: argparse.Namespace) -> None:
             file.flush()
 
 
-def _rows(args: argparse.Namespace, sentences: list[str]) -> Iterator[Row]:
+def _rows(args: argparse.Namespace, sentences: list[str], streams: bool) -> Iterator[Row]:
     from hf_nmt_interp.cli.loading import load_for
     from hf_nmt_interp.decoding.pairs import Pairs, encode_sources
 
     model, tokenizer = load_for(args)
     if args.markup:
-        yield from _marked_up(args, sentences, model, tokenizer)
+        yield from _marked_up(args, sentences, model, tokenizer, streams)
         return
     encoded = list(zip(sentences, encode_sources(model, tokenizer, sentences), strict=True))
-    streams = args.output is None and chosen_format(args) in ("text", "json", "tsv")
     for chunk in in_chunks(encoded, 4 * args.batch_size, "Translating", streams):
         full = [source for sentence, source in chunk if sentence.strip()]
-        pairs = iter(Pairs.translate(model, tokenizer, full, args.batch_size, generate_options(args)))
+        pairs = iter(Pairs.translate(model, tokenizer, full, args.batch_size, arguments.generate_options(args)))
         for sentence, _ in chunk:
             target = next(pairs).ids.target_ids if sentence.strip() else []
             yield {"source": sentence, "translation": tokenizer.decode(target, skip_special_tokens=True)}
 
 
-def _marked_up(args: argparse.Namespace, sentences: list[str], model: Any, tokenizer: Any) -> Iterator[Row]:
+def _marked_up(
+    args: argparse.Namespace, sentences: list[str], model: Any, tokenizer: Any, streams: bool
+) -> Iterator[Row]:
     from hf_nmt_interp.analysis.markup import strip_markup, transfer_markup
     from hf_nmt_interp.decoding.pairs import encode_sources
 
@@ -76,8 +71,7 @@ def _marked_up(args: argparse.Namespace, sentences: list[str], model: Any, token
         except InputError as error:
             raise error.at(argument="sources", row=row) from error
     encode_sources(model, tokenizer, plain)
-    options = {"method": args.align, "batch_size": args.batch_size, "generate": generate_options(args)}
-    streams = args.output is None and chosen_format(args) in ("text", "json", "tsv")
+    options = {"method": args.align, "batch_size": args.batch_size, "generate": arguments.generate_options(args)}
     for chunk in in_chunks(sentences, 4 * args.batch_size, "Translating", streams):
         for sentence, translation in zip(chunk, transfer_markup(chunk, model, tokenizer, **options), strict=True):
             yield {"source": sentence, "translation": translation}

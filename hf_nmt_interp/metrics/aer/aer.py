@@ -1,13 +1,13 @@
-"""Alignment error rate for `evaluate`: `evaluate.load("path/to/this/folder")`; lower is better."""
+"""Alignment error rate of word alignments, 1 - (|A and S| + |A and P|) / (|A| + |S|), over the corpus, with precision
+over the possible and recall over the sure gold links. Lower is better.
+"""
 
 import datasets
 import evaluate
 
+from hf_nmt_interp.metrics import metric_info
 from hf_nmt_interp.metrics.aer import rate
 from hf_nmt_interp.text.pharaoh import parse_links
-
-_DESCRIPTION = """Alignment error rate of word alignments, 1 - (|A and S| + |A and P|) / (|A| + |S|), over the corpus,
-with precision over the possible and recall over the sure gold links. Lower is better."""
 
 _INPUTS = """
 Args:
@@ -36,13 +36,7 @@ class AlignmentErrorRate(evaluate.Metric):
     primary, greater_is_better = rate.primary, rate.greater_is_better
 
     def _info(self) -> evaluate.MetricInfo:
-        line = datasets.Value("string")
-        return evaluate.MetricInfo(
-            description=_DESCRIPTION,
-            citation=_CITATION,
-            inputs_description=_INPUTS,
-            features=datasets.Features({"predictions": line, "references": line}),
-        )
+        return metric_info(datasets.Value("string"), __doc__, _INPUTS, _CITATION)
 
     def _compute(self, predictions, references, base: int = 0, predictions_base: int = 0) -> dict[str, float]:
         rows = enumerate(predictions)

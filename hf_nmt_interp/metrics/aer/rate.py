@@ -1,7 +1,4 @@
-"""Alignment error rate (Och and Ney 2003; ding2019, section 5).
-
-Definitions: docs/methods.md, Word alignment.
-"""
+"""Alignment error rate (Och and Ney 2003; ding2019, 5); definitions: docs/methods.md, Word alignment."""
 
 from collections.abc import Iterable, Sequence
 
@@ -17,8 +14,7 @@ def alignment_error_rate(
     """Error rate (lower is better), precision and recall of links A, over the whole corpus.
 
     AER = 1 - (|A and S| + |A and P|) / (|A| + |S|), precision = |A and P| / |A|, recall = |A and S| / |S|, with sure
-    links S and possible links P, of which sure ones are a part. Where there is nothing to divide by, nothing is wrong:
-    precision and recall are 1, the error 0.
+    links S and possible links P, of which S is a part. With nothing to divide by, the rates are 1, the error is 0.
 
     Args:
         hypotheses: links of each sentence pair.
@@ -44,8 +40,5 @@ def alignment_error_rate(
     def share(part: int, whole: int) -> float:
         return part / whole if whole else 1.0
 
-    return {
-        "aer": 1 - share(found + right, links + certain),
-        "precision": share(right, links),
-        "recall": share(found, certain),
-    }
+    error = 1 - share(found + right, links + certain)
+    return {"aer": error, "precision": share(right, links), "recall": share(found, certain)}

@@ -1,4 +1,6 @@
-"""Agreement of two scores of positions for `evaluate`: `evaluate.load("path/to/this/folder")`; higher is better."""
+"""Share of output words whose highest position in u is among the 5 % highest of v, with its exact value for random
+positions, and Kendall's tau of u and v. Higher is better.
+"""
 
 from typing import Any
 
@@ -8,11 +10,9 @@ import torch
 
 from hf_nmt_interp.analysis.distributions import kendall_tau
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.metrics import metric_info
 from hf_nmt_interp.metrics.agreement import score
 from hf_nmt_interp.metrics.agreement.score import TOP, agreement, contextualized_agreement, random_agreement
-
-_DESCRIPTION = """Share of output words whose highest position in u is among the 5 % highest of v, with its exact value
-for random positions, and Kendall's tau of u and v. Higher is better."""
 
 _INPUTS = """
 Args:
@@ -45,13 +45,7 @@ class Agreement(evaluate.Metric):
     primary, greater_is_better = score.primary, score.greater_is_better
 
     def _info(self) -> evaluate.MetricInfo:
-        row = datasets.Sequence(datasets.Value("float64"))
-        return evaluate.MetricInfo(
-            description=_DESCRIPTION,
-            citation=_CITATION,
-            inputs_description=_INPUTS,
-            features=datasets.Features({"predictions": row, "references": row}),
-        )
+        return metric_info(datasets.Sequence(datasets.Value("float64")), __doc__, _INPUTS, _CITATION)
 
     def _compute(
         self,

@@ -1,7 +1,4 @@
-"""Agreement of attention, probes and saliency over source positions (snell2021, section 3.1 and table 3).
-
-Definitions: docs/methods.md, How attention learns.
-"""
+"""Agreement over source positions (snell2021, section 3.1); definitions: docs/methods.md, How attention learns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from hf_nmt_interp.errors import check_choice
 
@@ -24,11 +25,8 @@ class SentenceBLEU:
     def __init__(self, tokenize: str = "13a", smoothing: str = "exp") -> None:
         from sacrebleu.metrics.bleu import BLEU
 
-        for name, value, known in (
-            ("tokenize", tokenize, BLEU.TOKENIZERS),
-            ("smoothing", smoothing, list(BLEU.SMOOTH_DEFAULTS)),
-        ):
-            check_choice(name, value, known)
+        check_choice("tokenize", tokenize, BLEU.TOKENIZERS)
+        check_choice("smoothing", smoothing, BLEU.SMOOTH_DEFAULTS)
         self._bleu = BLEU(tokenize=tokenize, smooth_method=smoothing, effective_order=True)
 
     def __call__(self, candidates: Sequence[str], reference: str) -> list[float]:
@@ -47,6 +45,5 @@ class SentenceBLEU:
             if gram in gold:
                 correct[len(gram) - 1] += min(count, gold[gram])
         total = [max(0, length - n) for n in range(_ORDER)]
-        return self._bleu.compute_bleu(
-            correct, total, length, gold_length, smooth_method=self._bleu.smooth_method, effective_order=True
-        ).score
+        options: Any = {"smooth_method": self._bleu.smooth_method, "effective_order": True}
+        return self._bleu.compute_bleu(correct, total, length, gold_length, **options).score

@@ -1,12 +1,10 @@
-"""Smoothed sentence BLEU for `evaluate`: `evaluate.load("path/to/this/folder")`; higher is better."""
+"""Mean of smoothed sentence BLEU, from 0 to 100, equal to sacrebleu's sentence_bleu. Higher is better."""
 
 import datasets
 import evaluate
 
+from hf_nmt_interp.metrics import metric_info
 from hf_nmt_interp.metrics.sentence_bleu.score import SentenceBLEU
-
-_DESCRIPTION = """Mean over the sentences of smoothed sentence BLEU, from 0 to 100, equal to sacrebleu's sentence_bleu.
-Higher is better."""
 
 _INPUTS = """
 Args:
@@ -35,13 +33,7 @@ class MeanSentenceBLEU(evaluate.Metric):
     primary, greater_is_better = SentenceBLEU.primary, SentenceBLEU.greater_is_better
 
     def _info(self) -> evaluate.MetricInfo:
-        text = datasets.Value("string")
-        return evaluate.MetricInfo(
-            description=_DESCRIPTION,
-            citation=_CITATION,
-            inputs_description=_INPUTS,
-            features=datasets.Features({"predictions": text, "references": text}),
-        )
+        return metric_info(datasets.Value("string"), __doc__, _INPUTS, _CITATION)
 
     def _compute(self, predictions, references, tokenize: str = "13a", smoothing: str = "exp") -> dict:
         score = SentenceBLEU(tokenize, smoothing)
