@@ -11,77 +11,51 @@ from typing import Any
 from hf_nmt_interp.auto import register_with_transformers
 from hf_nmt_interp.version import __version__
 
-# public name -> module that defines it; imported on first use, so that `import hf_nmt_interp` stays light
-_HOME = {
-    "AttributionResult": "attribution.result",
-    "BagOfWordsConfig": "models.proxy",
-    "BagOfWordsProxy": "models.proxy",
-    "CalibratedBartConfig": "models.calibrated",
-    "CalibratedBartForConditionalGeneration": "models.calibrated",
-    "CalibratedM2M100Config": "models.calibrated",
-    "CalibratedM2M100ForConditionalGeneration": "models.calibrated",
-    "CalibratedMBartConfig": "models.calibrated",
-    "CalibratedMBartForConditionalGeneration": "models.calibrated",
-    "CalibratedMarianConfig": "models.calibrated",
-    "CalibratedMarianMTModel": "models.calibrated",
-    "CalibrationConfig": "training.calibration",
-    "CalibrationReport": "analysis.calibration",
-    "CalibrationTrainer": "training.calibration",
-    "ContributionCallback": "training.callbacks",
-    "ContributionStudy": "studies.contribution_study",
-    "ConvSeq2SeqConfig": "models.conv",
-    "ConvSeq2SeqForConditionalGeneration": "models.conv",
-    "GatedBartConfig": "models.gated",
-    "GatedBartForConditionalGeneration": "models.gated",
-    "GatedM2M100Config": "models.gated",
-    "GatedM2M100ForConditionalGeneration": "models.gated",
-    "GatedMBartConfig": "models.gated",
-    "GatedMBartForConditionalGeneration": "models.gated",
-    "GatedMarianConfig": "models.gated",
-    "GatedMarianMTModel": "models.gated",
-    "GatedT5Config": "models.gated",
-    "GatedT5ForConditionalGeneration": "models.gated",
-    "HeadReport": "analysis.heads",
-    "IBM1": "analysis.ibm1",
-    "InputError": "errors",
-    "L0Config": "training.l0",
-    "L0Trainer": "training.l0",
-    "LSTMAttentionConfig": "models.lstm",
-    "LSTMAttentionForSequenceClassification": "models.lstm",
-    "LuongSeq2SeqConfig": "models.lstm",
-    "LuongSeq2SeqForConditionalGeneration": "models.lstm",
-    "MRTConfig": "training.mrt",
-    "MRTTrainer": "training.mrt",
-    "WordDropout": "training.word_dropout",
-    "align": "analysis.alignment",
-    "align_generation": "analysis.online",
-    "align_words": "analysis.alignment",
-    "alignment_error_rate": "metrics.aer.rate",
-    "attribute": "attribution.api",
-    "best_attention": "studies.best_attention",
-    "calibration_report": "analysis.calibration",
-    "contribution_study": "studies.contribution_study",
-    "dispersion": "analysis.alignment",
-    "explain_generation": "attribution.api",
-    "flip_influence": "analysis.flips",
-    "head_report": "analysis.heads",
-    "joint_links": "analysis.alignment",
-    "lexical_probe": "analysis.probe",
-    "load_calibrated": "training.calibration",
-    "load_demo": "models.demo",
-    "load_gated": "training.l0",
-    "push_folder": "hub",
-    "push_to_hub": "hub",
-    "soft_alignment": "analysis.alignment",
-    "strip_markup": "analysis.markup",
-    "symmetrize": "analysis.symmetrization",
-    "to_dataset": "report.bridges",
-    "to_inseq": "report.bridges",
-    "to_pandas": "report.bridges",
-    "transfer_markup": "analysis.markup",
+# module -> public names that it defines; imported on first use, so that `import hf_nmt_interp` stays light
+_NAMES = {
+    "analysis.alignment": "align align_words dispersion joint_links soft_alignment",
+    "analysis.calibration": "CalibrationReport calibration_report",
+    "analysis.flips": "flip_influence",
+    "analysis.heads": "HeadReport head_report",
+    "analysis.ibm1": "IBM1",
+    "analysis.markup": "strip_markup transfer_markup",
+    "analysis.online": "align_generation",
+    "analysis.probe": "lexical_probe",
+    "analysis.symmetrization": "symmetrize",
+    "attribution.api": "attribute explain_generation",
+    "attribution.result": "AttributionResult",
+    "errors": "InputError",
+    "hub": "push_folder push_to_hub",
+    "metrics.aer.rate": "alignment_error_rate",
+    "models.calibrated": (
+        "CalibratedBartConfig CalibratedBartForConditionalGeneration CalibratedM2M100Config "
+        "CalibratedM2M100ForConditionalGeneration CalibratedMBartConfig "
+        "CalibratedMBartForConditionalGeneration CalibratedMarianConfig CalibratedMarianMTModel"
+    ),
+    "models.conv": "ConvSeq2SeqConfig ConvSeq2SeqForConditionalGeneration",
+    "models.demo": "load_demo",
+    "models.gated": (
+        "GatedBartConfig GatedBartForConditionalGeneration GatedM2M100Config "
+        "GatedM2M100ForConditionalGeneration GatedMBartConfig GatedMBartForConditionalGeneration "
+        "GatedMarianConfig GatedMarianMTModel GatedT5Config GatedT5ForConditionalGeneration"
+    ),
+    "models.lstm": (
+        "LSTMAttentionConfig LSTMAttentionForSequenceClassification LuongSeq2SeqConfig "
+        "LuongSeq2SeqForConditionalGeneration"
+    ),
+    "models.proxy": "BagOfWordsConfig BagOfWordsProxy",
+    "report.bridges": "to_dataset to_inseq to_pandas",
+    "studies.best_attention": "best_attention",
+    "studies.contribution_study": "ContributionStudy contribution_study",
+    "training.calibration": "CalibrationConfig CalibrationTrainer load_calibrated",
+    "training.callbacks": "ContributionCallback",
+    "training.l0": "L0Config L0Trainer load_gated",
+    "training.mrt": "MRTConfig MRTTrainer",
+    "training.word_dropout": "WordDropout",
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = ["__version__", *_HOME]
+__all__ = ["__version__", *sorted(_HOME)]
 
 
 def __getattr__(name: str) -> Any:

@@ -237,11 +237,11 @@ def align_words(
         raise InputError("targets", len(given), f"targets for {len(sources)} sources", "give one each")
     texts = [(_text(s), None if t is None else _text(t)) for s, t in zip(sources, given, strict=True)]
     full = [n for n, pair in enumerate(texts) if all(text is None or text.strip() for text in pair)]
-    asked = [sources[n] for n in full]
-    if targets is None:
-        pairs = Pairs.translate(model, tokenizer, asked, batch_size, generate, punctuation)
-    else:
-        pairs = Pairs.force(model, tokenizer, asked, [given[n] for n in full], punctuation)
+    sides = [sources[n] for n in full], None if targets is None else [given[n] for n in full]
+    try:
+        pairs = Pairs.make(model, tokenizer, *sides, punctuation, batch_size=batch_size, generate=generate)
+    except InputError as error:
+        raise error if error.row is None else error.at(row=full[error.row]) from error
     results = [explain(explainer, pairs, batch_size) for explainer in explainers]
     found = [_unaligned(s, t, text or "") for s, t, (_, text) in zip(sources, given, texts, strict=True)]
     for n, pair, each in zip(full, pairs, zip(*results, strict=True), strict=True):

@@ -20,9 +20,7 @@ def sentence_pairs(
     """Sentences and their translations, which the model makes if `targets` is None."""
     if isinstance(sources, str) or not sources:
         raise InputError("sources", None, f"a list of sentences is needed, got {sources!r}")
-    if targets is None:
-        return Pairs.translate(model, tokenizer, sources, batch_size, track=track)
-    return Pairs.force(model, tokenizer, sources, targets)
+    return Pairs.make(model, tokenizer, sources, targets, batch_size=batch_size, track=track)
 
 
 class Report:

@@ -58,11 +58,8 @@ def attribute(
     single = isinstance(sources, str)
     if isinstance(target, str) and not single:
         raise InputError("target", target, "is one sentence for a list of sources", "give a list of targets")
-    texts = [sources] if single else sources
-    if target is None:
-        pairs = Pairs.translate(model, tokenizer, texts, batch_size, generate)
-    else:
-        pairs = Pairs.force(model, tokenizer, texts, [target] if single else target)
+    sides = ([sources], None if target is None else [target]) if single else (sources, target)
+    pairs = Pairs.make(model, tokenizer, *sides, batch_size=batch_size, generate=generate)
     results = explain(explainer, pairs, batch_size, settings)
     return results[0] if single else results
 

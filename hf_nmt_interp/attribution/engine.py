@@ -153,7 +153,7 @@ def through_attention(
     w: Tensor,
     scale: float,
     steps: Steps,
-    values_only: bool = False,
+    fixed: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention core, head by head: relevance of queries, keys and values.
 
@@ -169,7 +169,7 @@ def through_attention(
         w: attention weights [H, P, S].
         scale: of the scores.
         steps: first and last explained step of a query position.
-        values_only: send nothing to queries and keys.
+        fixed: the weights are constants, so that queries and keys get nothing.
     """
     heads, length, K, size = relevance.shape
     keys = k.shape[1]
@@ -185,7 +185,7 @@ def through_attention(
         weights = w[:, queries]  # [H, t, S]
         key_parts: list[list[tuple[Tensor, Tensor]]] = [[] for _ in value_parts]
         query_parts: list[Tensor | None] = [None for _ in value_parts]
-        if not values_only:
+        if not fixed:
             slope = (
                 (v[:, None] - (weights @ v)[:, :, None]).transpose(-1, -2) * weights[:, :, None] * scale
             )  # [H,t,D,S]

@@ -52,6 +52,21 @@ class Pairs(Sequence[Pair]):
     items: list[Pair]
 
     @classmethod
+    def make(
+        cls,
+        model: Any,
+        tokenizer: Any,
+        sources: Any,
+        targets: Any = None,
+        punctuation: Punctuation = "attached",
+        **more,
+    ) -> "Pairs":
+        """`force` where targets are given, else `translate` with its further arguments."""
+        if targets is None:
+            return cls.translate(model, tokenizer, sources, punctuation=punctuation, **more)
+        return cls.force(model, tokenizer, sources, targets, punctuation)
+
+    @classmethod
     def force(
         cls,
         model: Any,

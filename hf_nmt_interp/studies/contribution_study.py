@@ -129,7 +129,7 @@ def contribution_study(
         batch_size: sentences explained at a time.
         generate: arguments of `model.generate()` for model prefixes.
         seed: of the shuffle.
-        track: shows the progress, as `rich.progress.track`.
+        track: shows progress.
         settings: of the method.
     """
     named: Mapping[str, Any] = models if isinstance(models, Mapping) else {"model": models}
@@ -142,8 +142,8 @@ def contribution_study(
         model = named[name] if hasattr(named[name], "config") else named[name]()
         explainer = make_method(model, method, **settings)
         for bucket, prefix in product(sets, prefixes):
-            kind, translating = PREFIXES[prefix], {"batch_size": batch_size, "generate": generate}
-            pairs = kind.pairs(bucket, model, tokenizer, seed, **translating)
+            kind = PREFIXES[prefix]
+            pairs = kind.pairs(bucket, model, tokenizer, seed, batch_size=batch_size, generate=generate)
             results = explain(explainer, pairs, batch_size, settings)
             curves = {stat: [compute(r) for r in results] for stat, compute in STATISTICS.items()}
             if kind.is_reference:
