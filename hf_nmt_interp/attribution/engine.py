@@ -145,15 +145,7 @@ def through_projection(rule: Division, x: Tensor, weight: Tensor, bias: Tensor) 
 
 
 def through_attention(
-    rule: Division,
-    relevance: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    w: Tensor,
-    scale: float,
-    steps: Steps,
-    fixed: bool,
+    rule: Division, relevance: Tensor, q: Tensor, k: Tensor, v: Tensor, w: Tensor, c: float, steps: Steps, fixed: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention core, head by head: relevance of queries, keys and values.
 
@@ -167,7 +159,7 @@ def through_attention(
         k: [H, S, D].
         v: [H, S, D].
         w: attention weights [H, P, S].
-        scale: of the scores.
+        c: scale of the scores.
         steps: first and last explained step of a query position.
         fixed: the weights are constants, so that queries and keys get nothing.
     """
@@ -186,9 +178,7 @@ def through_attention(
         key_parts: list[list[tuple[Tensor, Tensor]]] = [[] for _ in value_parts]
         query_parts: list[Tensor | None] = [None for _ in value_parts]
         if not fixed:
-            slope = (
-                (v[:, None] - (weights @ v)[:, :, None]).transpose(-1, -2) * weights[:, :, None] * scale
-            )  # [H,t,D,S]
+            slope = (v[:, None] - (weights @ v)[:, :, None]).transpose(-1, -2) * weights[:, :, None] * c  # [H,t,D,S]
             pair = q[:, queries, None] * k[:, None]  # [H, t, S, D], the last over e
             key_parts = list(rule.split_product(slope, pair))
             # [H, t, D, e]: the messages of all keys to one unit of the query, added up before they are split

@@ -141,8 +141,7 @@ def contribution_study(
     for name in track(order, "Studying"):
         model = named[name] if hasattr(named[name], "config") else named[name]()
         explainer = make_method(model, method, **settings)
-        for bucket, prefix in product(sets, prefixes):
-            kind = PREFIXES[prefix]
+        for bucket, (prefix, kind) in product(sets, ((prefix, PREFIXES[prefix]) for prefix in prefixes)):
             pairs = kind.pairs(bucket, model, tokenizer, seed, batch_size=batch_size, generate=generate)
             results = explain(explainer, pairs, batch_size, settings)
             curves = {stat: [compute(r) for r in results] for stat, compute in STATISTICS.items()}

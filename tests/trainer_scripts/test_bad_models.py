@@ -111,7 +111,7 @@ def test_wrong_arguments(start, tmp_path, monkeypatch, options, message):
 
 BAD_TEXT = [
     ("translation", {"train": b"A\n\xff\n"}, r"train, line 2: byte 1 \(0xff\) is not UTF-8; convert the file first"),
-    ("mrt", {"train": b"A\nB\n\n"}, "target, line 3: missing; .*train has more lines, but they must be parallel"),
+    ("mrt", {"train": b"A\nB\n\n"}, "target, line 3: missing; the parallel .*train has more lines"),
     ("mrt", {"valid": b""}, "valid, line 1: missing"),
     ("mrt", {"test": b"A\n\0\n"}, "test, line 2: NUL character; is this a text file?"),
 ]
