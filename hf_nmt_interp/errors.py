@@ -1,6 +1,7 @@
 """Errors whose cause is the caller's input."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -42,6 +43,19 @@ class InputError(ValueError):
         """The line without the argument."""
         shown = "" if self.value is None else f"{self.value!r} "
         return f"{shown}{self.problem}" + (f"; {self.remedy}" if self.remedy else "")
+
+
+@contextmanager
+def rows_among(numbers: Sequence[int]) -> Iterator[None]:
+    """Inside, some rows of a list are worked on: the rows of errors are counted in the whole list outside.
+
+    Args:
+        numbers: of these rows in the list.
+    """
+    try:
+        yield
+    except InputError as error:
+        raise error if error.row is None else error.at(row=numbers[error.row]) from error
 
 
 def check_choice(argument: str, value: Any, known: Iterable[str], remedy: str = "") -> None:

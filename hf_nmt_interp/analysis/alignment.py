@@ -13,7 +13,7 @@ from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.registry import METHODS, make_method, parse_methods
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.pairs import Pairs, Text
-from hf_nmt_interp.errors import InputError, check_choice
+from hf_nmt_interp.errors import InputError, check_choice, rows_among
 from hf_nmt_interp.text.pharaoh import Links
 from hf_nmt_interp.text.tokens import Punctuation, TokenWords, as_sentences, join_words, words_of
 
@@ -90,7 +90,7 @@ def extract_links(scores: np.ndarray, extraction: str = "argmax", threshold: flo
     """Hard links (source word, target word) from scores of words.
 
     Args:
-        scores: [target words, source words], as of `word_scores` or `soft_alignment`.
+        scores: [target words, source words], from `word_scores` or `soft_alignment`.
         extraction: `argmax`: each target word to its best source word; `threshold`: all links with
             p(i | t) >= threshold; `mutual`: links that are best for their target word and their source word.
         threshold: above 0.
@@ -133,11 +133,11 @@ def joint_links(
     """Links of both directions' `joint_scores`, symmetrised; doubtful ones are left out.
 
     Args:
-        forward: as of `joint_scores`.
-        backward: likewise.
+        forward: see `joint_scores`.
+        backward: see `joint_scores`.
         heuristic: see `symmetrize`.
         extraction: see `extract_links`.
-        threshold: likewise.
+        threshold: see `extract_links`.
         least: of a link's shares of the scores of its source word and its target word, the least geometric mean.
 
     >>> forward, backward = np.array([[8.0, 1.0], [1.0, 1.0]]), np.array([[4.0, 1.0], [1.0, 1.0]])
@@ -238,10 +238,8 @@ def align_words(
     texts = [(_text(s), None if t is None else _text(t)) for s, t in zip(sources, given, strict=True)]
     full = [n for n, pair in enumerate(texts) if all(text is None or text.strip() for text in pair)]
     sides = [sources[n] for n in full], None if targets is None else [given[n] for n in full]
-    try:
+    with rows_among(full):
         pairs = Pairs.make(model, tokenizer, *sides, punctuation, batch_size=batch_size, generate=generate)
-    except InputError as error:
-        raise error if error.row is None else error.at(row=full[error.row]) from error
     results = [explain(explainer, pairs, batch_size) for explainer in explainers]
     found = [_unaligned(s, t, text or "") for s, t, (_, text) in zip(sources, given, texts, strict=True)]
     for n, pair, each in zip(full, pairs, zip(*results, strict=True), strict=True):
@@ -271,7 +269,7 @@ def align(
         tokenizer: its tokenizer.
         sources: one sentence, or a list of sentences; each a string, whose words stand between whitespace, or a list
             of words, which are kept as they are (the segmentation of gold links).
-        targets: its translation or a list of them, likewise; None lets the model translate.
+        targets: its translation or a list of them, in the same form; None lets the model translate.
         method: an attribution method, None for `default_method(model)`; `lrp` explains the logit of the label here.
             Several, e.g. `attention+saliency:aggregate=li2016`, align by the geometric mean of their p(i | t).
         settings: `batch_size`; `extraction` and `threshold`, see `extract_links`; `punctuation`, see `encode_source`;

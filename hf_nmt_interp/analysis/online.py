@@ -7,7 +7,7 @@ methods need the whole sentence: they are computed when `generate()` returns, fr
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +16,6 @@ from transformers import LogitsProcessor, PreTrainedModel
 
 from hf_nmt_interp.analysis.alignment import WordAlignment, extract_links, make_aligner, normalise, word_scores
 from hf_nmt_interp.attribution.api import explain
-from hf_nmt_interp.attribution.attention import AttentionWeights
 from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.decoding.batch import Translation
@@ -90,8 +89,8 @@ class AlignedGeneration(LogitsProcessor):
     ) -> None:
         self.alignments: list[WordAlignment] = []
         self._explainer, self._tokenizer, self._callback = explainer, tokenizer, callback
-        online = isinstance(explainer, AttentionWeights) and explainer.aligns_online
-        self._attention = attention = cast(AttentionWeights, explainer) if online else None
+        attention: Any = explainer if explainer.aligns_online else None
+        self._attention = attention
         # a token's scores depend on what was decoded before it, or also on itself
         self._shift = 1 if attention and not attention.shifted else 2
         self.tape = Tape(attention.cross.recorded if attention else [])
@@ -159,7 +158,6 @@ class AlignedGeneration(LogitsProcessor):
 
     def _weights(self, lengths: list[int]) -> list[np.ndarray]:
         """[positions, S] of the last forward pass, for each row."""
-        assert self._attention  # else there are no steps to see
         mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).to(self._attention.model.device)
         weights = self._attention.weights(self.tape, self._attention.cross, mask).float().cpu().numpy()
         return [row[:, :length] for row, length in zip(weights, lengths, strict=True)]

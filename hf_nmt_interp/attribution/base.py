@@ -55,7 +55,8 @@ class AttributionMethod(ABC):
         shares_total: whether source, prefix and start share out a total at each step, so that the share of the source
             has a meaning.
         aligning_settings: with which it aligns words, where they differ from its defaults.
-        aligns_online: whether its scores of a token are known while `generate()` runs, from the weights of one pass.
+        aligns_online: whether its scores of a token are known while `generate()` runs; it then has `cross`, `shifted`
+            and `weights` as `AttentionWeights` does.
     """
 
     name: ClassVar[str]

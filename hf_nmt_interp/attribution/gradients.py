@@ -73,11 +73,8 @@ def step_gradients(
         for name in leaves:
             context.enter_context(_LEAVES[name](parts, leaf(name)))
         cores = [attention.core for attention in parts.all_attentions]
-        tape = context.enter_context(Tape([*parts.operations, *cores] if by_hand else [parts.projection]))
-        logits = run_model(model, batch.inputs()).logits
-        log_probs = label_log_probs(logits, batch.labels)
-        logit = logits.gather(-1, batch.labels.clamp(min=0)[..., None])[..., 0]
-        explained = score(logit, log_probs).masked_fill(batch.labels == -100, 0)
+        tape = context.enter_context(Tape([*parts.operations[:-1], *cores] if by_hand else [parts.projection]))
+        explained, log_probs = _step_scores(run_model(model, batch.inputs()).logits, batch.labels, score)
         state = tape.output(parts.decoder.operations[-1]) if by_hand else tape.input(parts.projection)
         (gradient,) = torch.autograd.grad(explained.sum(), state, retain_graph=not by_hand)
     if by_hand:
@@ -87,6 +84,13 @@ def step_gradients(
         found = _by_autograd(state, gradient, inputs, clean, reduce, steps)
     real = batch.attention_mask[:, None] != 0
     return [found[name] * (1 if name == "decoder" else real) for name in leaves], log_probs.detach()
+
+
+def _step_scores(logits: Tensor, labels: Tensor, score: Score) -> tuple[Tensor, Tensor]:
+    """What is differentiated and log-probabilities [B, T]; the logits, the largest tensor, are not kept."""
+    log_probs = label_log_probs(logits, labels)
+    logit = logits.gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+    return score(logit, log_probs).masked_fill(labels == -100, 0), log_probs
 
 
 @contextmanager

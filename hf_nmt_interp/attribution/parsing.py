@@ -34,6 +34,8 @@ def parse_named(text: str, argument: str, names: Collection[str], settings_of: C
         names: that are known.
         settings_of: parameters of what has that name.
     """
+    if not isinstance(text, str):
+        raise InputError(argument, None, f"{text!r} is not one of {', '.join(names)}")
     name, _, settings = text.partition(":")
     check_choice(argument, name, names)
     given = settings.split(",") if settings else []

@@ -75,7 +75,7 @@ def _line(error: InputError | OSError) -> str:
     """An error as a line; sentences count from 1 here."""
     if isinstance(error, OSError):
         return f"{error.filename or 'cannot write'}: {error.strerror}"
-    if error.row is None:
+    if error.row is None or error.argument not in ("sources", "targets"):
         return str(error)
     side = ", target" * (error.argument == "targets")
     return str(error.at(argument=f"sentence {error.row + 1}{side}", row=None))

@@ -1,1 +1,1 @@
-"""Decoding: translations as ids, force-decoded or caught from `generate()`."""
+"""Sentence pairs: encoded, force-decoded or translated, checked and batched; what `generate()` made, caught."""

@@ -122,8 +122,10 @@ def similar_sizes(sizes: Sequence[int], batch_size: int) -> list[list[int]]:
 def batch_of(model: Any, translations: Sequence[Translation]) -> Batch:
     """The padded batch of translations whose ids have been checked."""
     tensors = collate(translations, model.config.pad_token_id, model.device)
-    shifted = tensors.pop("decoder_input_ids", None)
-    return Batch(**tensors, decoder_input_ids=decoder_inputs(model, tensors["labels"]) if shifted is None else shifted)
+    if "decoder_input_ids" not in tensors:
+        tensors["decoder_input_ids"] = decoder_inputs(model, tensors["labels"])
+    check_ids("decoder_input_ids", tensors["decoder_input_ids"][:, :1], model, "target")  # the start tokens
+    return Batch(**tensors)
 
 
 def make_batch(
@@ -169,7 +171,7 @@ def _check_tensor(
         raise InputError(name, None, "a batch of no rows", "leave it out")
     if size and ids.shape != tuple(size):
         problem = f"shape {list(ids.shape)}, but {list(size)} is needed beside the others of the batch"
-        raise InputError(name, None, problem, "pad them alike")
+        raise InputError(name, None, problem, "pad them to the same length")
     if ids.device != model.device:
         remedy = "move it with .to(model.device)"
         raise InputError(name, None, f"on {ids.device}, but the model is on {model.device}", remedy)
@@ -179,7 +181,7 @@ def check_right_padding(name: str, kept: Tensor) -> list[int]:
     """Lengths of rows [B, L] whose padding, where `kept` is False, is at the end; refuses other rows."""
     lengths = kept.sum(-1, keepdim=True)
     if (lengths == 0).any():
-        raise InputError(name, None, f"row {int((lengths == 0).nonzero()[0, 0])} has no tokens", "leave it out")
+        raise InputError(name, None, "has no tokens", "leave it out", int((lengths == 0).nonzero()[0, 0]))
     if not torch.equal(kept, torch.arange(kept.shape[1], device=kept.device) < lengths):
         raise InputError(name, None, "padding must stand at the end of a row", "pad with padding_side='right'")
     return lengths[:, 0].tolist()
@@ -248,10 +250,9 @@ def run_model(model: Any, inputs: dict[str, Any]) -> Any:
 
 
 def label_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
-    """Log-probabilities [B, T] of the labels, 0 for padding; refuses logits that are not finite."""
+    """Log-probabilities [B, T] of the labels, 0 for padding; other words may be banned by logits of -inf."""
     kept = labels != -100
-    total = logits.logsumexp(-1)
-    if not total[kept].isfinite().all():
+    picked = logits.gather(-1, labels.long().clamp(min=0)[..., None])[..., 0] - logits.logsumexp(-1)
+    if not picked[kept].isfinite().all():
         raise InputError("model", None, "its logits are not finite", "check the weights and the input")
-    picked = logits.gather(-1, labels.long().clamp(min=0)[..., None])[..., 0] - total
     return torch.where(kept, picked, 0)

@@ -14,7 +14,7 @@ from hf_nmt_interp.errors import InputError
 
 
 class Watcher(Protocol):
-    """What is told of every `generate()` call."""
+    """Watches every `generate()` call."""
 
     def start(self, sources: list[list[int]], setting: Callable[[str], set[int]]) -> list[LogitsProcessor]:
         """Before: the source ids, the ids or numbers that a setting's name stands for; returns processors to add."""
@@ -78,7 +78,7 @@ def translate_batch(
     """
     if options.get("num_return_sequences", 1) != 1:
         raise InputError(
-            "num_return_sequences", None, "one translation a source here", "use explain_generation for more"
+            "num_return_sequences", None, "must be 1: one translation per source", "use explain_generation for more"
         )
     padded = collate([Translation(ids, [0]) for ids in sources], model.config.pad_token_id, model.device)
     call = {name: padded[name] for name in ("input_ids", "attention_mask")} | options

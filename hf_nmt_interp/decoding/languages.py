@@ -12,7 +12,7 @@ def set_languages(model: Any, tokenizer: Any, source: str | None, target: str | 
         model: its `generate()` will begin translations with the target language.
         tokenizer: will mark sources and targets with the languages.
         source: language code as the tokenizer writes it, e.g. `en`, `en_XX` or `eng_Latn`; None leaves it as it is.
-        target: likewise.
+        target: language code in the same form.
     """
     if not hasattr(tokenizer, "src_lang"):
         return

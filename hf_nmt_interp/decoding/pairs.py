@@ -85,10 +85,9 @@ class Pairs(Sequence[Pair]):
             punctuation: see `encode_source`.
         """
         encoded = encode_sources(model, tokenizer, sources, punctuation)
-        goals = as_sentences("targets", targets)
-        if len(goals) != len(encoded):
-            raise InputError("targets", len(goals), f"targets for {len(encoded)} sources", "give one each")
-        found = _encode(model, "targets", goals, lambda text: encode_target(tokenizer, text, punctuation))
+        if len(targets := as_sentences("targets", targets)) != len(encoded):
+            raise InputError("targets", len(targets), f"targets for {len(encoded)} sources", "give one each")
+        found = encode_targets(model, tokenizer, targets, punctuation)
         both = zip(encoded, found, strict=True)
         return cls(model, [Pair(Translation(s.ids, t.ids), s.token_words, t.token_words) for s, t in both])
 
@@ -108,7 +107,7 @@ class Pairs(Sequence[Pair]):
         Args:
             model: any supported translator.
             tokenizer: its tokenizer.
-            sources: sentences, as of `force`.
+            sources: sentences, as in `force`.
             batch_size: sentences translated at a time.
             generate: arguments of `model.generate()`.
             punctuation: see `encode_source`.
@@ -146,14 +145,10 @@ class Pairs(Sequence[Pair]):
         """
         if sources is None:
             check_tokenizer(model, tokenizer)
+        check_translations(model, translations, ("targets",) if sources else ("sources", "targets"))
         words = [source.token_words for source in sources or ()]
-        targets = []
-        for row, ids in enumerate(translations):
-            if sources is None:
-                _check(model, "sources", row, ids.source_ids)
-                words.append(words_of(tokenizer, ids.source_ids, False, punctuation))
-            _check(model, "targets", row, ids.target_ids)
-            targets.append(words_of(tokenizer, ids.target_ids, True, punctuation))
+        words = words or [words_of(tokenizer, ids.source_ids, False, punctuation) for ids in translations]
+        targets = [words_of(tokenizer, ids.target_ids, True, punctuation) for ids in translations]
         both = zip(translations, words, targets, strict=True)
         return cls(model, [Pair(ids, source, target, "caught") for ids, source, target in both])
 
@@ -189,16 +184,32 @@ def encode_sources(
     Args:
         model: any supported translator.
         tokenizer: its tokenizer.
-        sources: sentences, as of `Pairs.force`.
+        sources: sentences, as in `Pairs.force`.
         punctuation: see `encode_source`.
         spans: where the words of each sentence stand, see `encode_source`.
     """
-    check_tokenizer(model, tokenizer)
     texts = as_sentences("sources", sources)
+    if not (texts and all(_is_done(text, model) for text in texts)):
+        check_tokenizer(model, tokenizer)
     places = iter(spans or ())
     return _encode(
         model, "sources", texts, lambda text: encode_source(tokenizer, text, punctuation, next(places, None))
     )
+
+
+def check_translations(
+    model: Any, translations: Sequence[Translation], names: Sequence[str] = ("sources", "targets")
+) -> None:
+    """Refuse translations whose ids are not the model's, are too many, or are none."""
+    for row, ids in enumerate(translations):
+        for name in names:
+            _check(model, name, row, ids.source_ids if name == "sources" else ids.target_ids)
+
+
+def encode_targets(model: Any, tokenizer: Any, targets: Any, punctuation: Punctuation = "attached") -> list[Checked]:
+    """`encode_sources` for targets."""
+    texts = as_sentences("targets", targets)
+    return _encode(model, "targets", texts, lambda text: encode_target(tokenizer, text, punctuation))
 
 
 def check_tokenizer(model: Any, tokenizer: Any) -> None:
@@ -212,11 +223,15 @@ def check_tokenizer(model: Any, tokenizer: Any) -> None:
         raise InputError("tokenizer", None, problem, "use the model's own")
 
 
-def _encode(model: Any, name: str, texts: Sequence[Text], encode: Callable[[Any], Encoded]) -> list[Checked]:
+def _is_done(text: Text, model: Any) -> bool:
+    return isinstance(text, Checked) and text.model is model
+
+
+def _encode(model: Any, name: str, texts: Sequence[Any], encode: Callable[[Any], Encoded]) -> list[Checked]:
     """Encode and check one side of sentence pairs, where that has not been done."""
     found = []
     for row, text in enumerate(texts):
-        if not (isinstance(text, Checked) and text.model is model):
+        if not _is_done(text, model):
             one = text if isinstance(text, Encoded) else encode(text)
             _check(model, name, row, one.ids)
             text = Checked(one.ids, one.token_words, model)
@@ -226,4 +241,6 @@ def _encode(model: Any, name: str, texts: Sequence[Text], encode: Callable[[Any]
 
 def _check(model: Any, name: str, row: int, ids: Sequence[int]) -> None:
     """The ids of a sentence are the model's, and there is room for them."""
+    if not ids:
+        raise InputError(name, None, "has no tokens", "leave it out", row)
     check_ids(name, torch.tensor(ids, dtype=torch.long), model, name.removesuffix("s"), row, LONGEST)

@@ -12,8 +12,8 @@ from hf_nmt_interp.attribution.api import explain
 from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.batch import Translation, batch_of, evaluating, label_log_probs, run_model, similar_sizes
-from hf_nmt_interp.decoding.pairs import Pairs, encode_sources
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.decoding.pairs import Pairs, check_translations, encode_sources
+from hf_nmt_interp.errors import InputError, rows_among
 from hf_nmt_interp.text.progress import Track, no_progress
 
 primary, greater_is_better = "comprehensiveness", True
@@ -90,6 +90,7 @@ def faithfulness(
     """
     if any(result.translation is None or result.level != "token" for result in results):
         raise InputError("results", None, "token-level results with ids are needed", "give those of attribute()")
+    check_translations(model, [result.translation for result in results if result.translation])
     fractions = tuple(fractions)
     return Faithfulness(_losses(model, results, scores or _word_scores, {}, fractions, batch_size), fractions)
 
@@ -120,7 +121,8 @@ def compare(
     by_chance = random_scores()
     encoded = encode_sources(model, tokenizer, sources)
     for rows in track(similar_sizes([len(text) for text in sources], batch_size), "Comparing"):
-        translated = Pairs.translate(model, tokenizer, [encoded[i] for i in rows], batch_size, generate)
+        with rows_among(rows):
+            translated = Pairs.translate(model, tokenizer, [encoded[i] for i in rows], batch_size, generate)
         scored: Scored = {}  # what several methods erase is scored once
         for name, method in methods.items():
             results = explain(method, translated, batch_size)

@@ -112,16 +112,15 @@ def contribution_study(
 ) -> ContributionStudy:
     """Source contribution, position influence, entropies, accuracy and distance to a final model, by position.
 
-    Prefixes: `reference`; `model`, the model's own translations of the right length; `random`, the references of other
-    sentences of the set, shuffled. Accuracy (the share of labels that are the model's first choice) is of reference
-    prefixes only. KL is D(model || final) of the influences of source and prefix tokens, not with model prefixes.
+    Accuracy, the share of labels that are the model's first choice, is of reference prefixes only. KL is
+    D(model || final) of the influences of source and prefix tokens, for prefixes that all models share.
 
     Args:
         models: a model, or a dict from names to models or to functions that load one (one is held at a time).
         tokenizer: of all of them.
         sources: sentences.
-        targets: their translations.
-        prefixes: some of `reference`, `model`, `random`.
+        targets: their translations, one each.
+        prefixes: kinds of `PREFIXES` in studies/prefixes.py.
         lengths: (source, target) tokens, with EOS, of each set; None, for a side or all, takes the most frequent.
         limit: most sentences of a set.
         final: name of the model that the others are compared with.
@@ -132,16 +131,17 @@ def contribution_study(
         track: shows progress.
         settings: of the method.
     """
-    named: Mapping[str, Any] = models if isinstance(models, Mapping) else {"model": models}
+    named = models if isinstance(models, Mapping) else {"model": models}
     _check(named, prefixes, final, sources, targets)
     sets = _sets(tokenizer, sources, targets, lengths or [(None, None)], limit)
     order = sorted(named, key=lambda name: name != final)  # the final model first: the others need its influences
     rows: list[Row] = []
     goals: dict[tuple, list[AttributionResult]] = {}
     for name in track(order, "Studying"):
-        model = named[name] if hasattr(named[name], "config") else named[name]()
+        model: Any = named[name] if hasattr(named[name], "config") else named[name]()
         explainer = make_method(model, method, **settings)
-        for bucket, (prefix, kind) in product(sets, ((prefix, PREFIXES[prefix]) for prefix in prefixes)):
+        checked = [bucket.checked(model, tokenizer) for bucket in sets]
+        for bucket, (prefix, kind) in product(checked, ((prefix, PREFIXES[prefix]) for prefix in prefixes)):
             pairs = kind.pairs(bucket, model, tokenizer, seed, batch_size=batch_size, generate=generate)
             results = explain(explainer, pairs, batch_size, settings)
             curves = {stat: [compute(r) for r in results] for stat, compute in STATISTICS.items()}
@@ -204,8 +204,9 @@ def _sets(tokenizer: Any, sources: Sequence[str], targets: Sequence[str], length
             frequent = ", ".join(f"{size} ({len(rows)})" for size, rows in list(buckets.items())[:5]) or "none"
             raise InputError("lengths", None, f"no pair has {wanted} tokens", f"the most frequent are {frequent}")
         rows = buckets[fits[0]][:limit]
-        pool = [s for s, _ in encoded if len(s.ids) == fits[0][0]][: _POOL * limit]
-        found.append(LengthSet(fits[0], [encoded[i][0] for i in rows], [encoded[i][1] for i in rows], pool))
+        pool = [n for n, (s, _) in enumerate(encoded) if len(s.ids) == fits[0][0]][: _POOL * limit]
+        sides = [encoded[i][0] for i in rows], [encoded[i][1] for i in rows], [encoded[i][0] for i in pool]
+        found.append(LengthSet(fits[0], *sides, rows, pool))
     return found
 
 

@@ -76,8 +76,10 @@ def detached_study(
     if any(sources[i] == sources[j] for i, j in enumerate(other)):
         raise InputError("sources", None, "a sentence given twice was paired with itself", "leave repeated ones out")
     explainer = make_method(model, method, **settings)
-    if not explainer.shares_total or explainer.signed:
+    if not explainer.shares_total:
         raise InputError("method", method, "shares out no total: it has no source share", "use lrp")
+    if explainer.signed:
+        raise InputError("method", method, "gives signed scores with these settings", "use lrp with rule='alpha_beta'")
     true = Pairs.translate(model, tokenizer, sources, batch_size, generate, track=track)
     moved = zip(true.pick(other.tolist()), true, strict=True)
     items = [replace(y, ids=replace(y.ids, source_ids=x.ids.source_ids), source=x.source) for x, y in moved]

@@ -5,10 +5,10 @@ Heavy imports are inside functions: the command line names the kinds in its help
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, rows_among
 
 if TYPE_CHECKING:
     from hf_nmt_interp.decoding.pairs import Pairs
@@ -23,6 +23,20 @@ class LengthSet:
     sources: Sequence["Encoded"]
     targets: Sequence["Encoded"]
     pool: Sequence["Encoded"]
+    rows: Sequence[int]  # numbers of the pairs among all
+    pool_rows: Sequence[int]
+
+    def checked(self, model: Any, tokenizer: Any) -> "LengthSet":
+        """The same, checked once to fit a model, whatever prefixes are made of it."""
+        from hf_nmt_interp.decoding.pairs import encode_sources, encode_targets
+
+        texts = dict(zip([*self.pool_rows, *self.rows], [*self.pool, *self.sources], strict=True))
+        with rows_among(list(texts)):
+            encoded = dict(zip(texts, encode_sources(model, tokenizer, list(texts.values())), strict=True))
+        with rows_among(self.rows):
+            targets = encode_targets(model, tokenizer, self.targets)
+        sources, pool = ([encoded[row] for row in rows] for rows in (self.rows, self.pool_rows))
+        return replace(self, sources=sources, targets=targets, pool=pool)
 
 
 class Prefix(ABC):

@@ -32,8 +32,9 @@ def test_what_cannot_be_studied_is_named(tokenizer_of):
     model = tiny_model("marian", vocab_size=len(tokenizer))
     with pytest.raises(InputError, match="sources: a sentence given twice was paired with itself"):
         detached_study(model, tokenizer, ["the cat", "the cat"])
-    for method, more in (("attention", {}), ("lrp", {"rule": "epsilon", "epsilon": 1.0})):
-        with pytest.raises(InputError, match=f"method: '{method}' shares out no total"):
+    refused = ("attention", {}, "shares out no total"), ("lrp", {"rule": "epsilon"}, "gives signed scores with these")
+    for method, more, message in refused:
+        with pytest.raises(InputError, match=f"method: '{method}' {message}"):
             detached_study(model, tokenizer, ["the cat", "a dog"], method, generate={"max_length": 6}, **more)
     calibrated = CalibratedMarianMTModel(CalibratedMarianConfig(**model.config.to_dict()))
     with pytest.raises(InputError, match="method: 'mask' shares out no total: it has no source share; use lrp"):

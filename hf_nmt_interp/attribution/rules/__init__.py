@@ -7,10 +7,11 @@ from dataclasses import MISSING, fields
 from inspect import Parameter
 from typing import Any, get_type_hints
 
+from hf_nmt_interp.attribution.parsing import check_settings
 from hf_nmt_interp.attribution.rules.alpha_beta import AlphaBeta
 from hf_nmt_interp.attribution.rules.base import Rule
 from hf_nmt_interp.attribution.rules.epsilon import Epsilon
-from hf_nmt_interp.errors import InputError, check_choice
+from hf_nmt_interp.errors import check_choice
 
 RULES: dict[str, Any] = {"alpha_beta": AlphaBeta, "epsilon": Epsilon}
 
@@ -34,8 +35,5 @@ def make_rule(name: str, **settings: Any) -> Rule:
     AlphaBeta(alpha=0.5, beta=0.5)
     """
     check_choice("rule", name, RULES)
-    known = rule_settings(name)
-    for setting in settings:
-        if setting not in known:
-            raise InputError(setting, None, f"rule {name!r} has no such setting", f"it has {', '.join(known)}")
+    check_settings(f"rule {name!r}", settings, rule_settings(name))
     return RULES[name](**settings)

@@ -23,7 +23,7 @@ class Epsilon(Rule):
     signed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.epsilon <= 0:
+        if not self.epsilon > 0:
             raise InputError("epsilon", self.epsilon, "must be positive", "the default is 1e-6")
 
     def split(self, z: Tensor) -> Iterator[tuple[float, Tensor]]:

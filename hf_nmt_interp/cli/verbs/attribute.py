@@ -33,7 +33,7 @@ from hf_nmt_interp.cli.output import in_chunks, open_output, write_json, write_t
 from hf_nmt_interp.cli.paths import InputFile
 from hf_nmt_interp.cli.sharded_run import Translator, add_corpus, refuse, run_corpus
 from hf_nmt_interp.cli.shards import Row
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, rows_among
 from hf_nmt_interp.text.corpus import Texts
 
 if TYPE_CHECKING:
@@ -180,14 +180,17 @@ def explained(
     for label, name in models.items():
         model, tokenizer = load_for(args, name)
         made = [(make_method(model, method, **settings), settings) for method, settings in methods]
-        given = Pairs.force(model, tokenizer, sentences, targets) if targets is not None else None
-        asked.append((label, model, tokenizer, made, given or encode_sources(model, tokenizer, sentences)))
+        given: Any = encode_sources(model, tokenizer, sentences)
+        if targets is not None:
+            given = Pairs.force(model, tokenizer, given, targets)
+        asked.append((label, model, tokenizer, made, given))
     for rows in in_chunks(range(len(sentences)), 4 * args.batch_size, "Explaining", streams):
         found = []
         for label, model, tokenizer, made, pairs in asked:
             chunk = pairs[rows[0] : rows[-1] + 1]
             if targets is None:
-                chunk = Pairs.translate(model, tokenizer, chunk, args.batch_size, arguments.generate_options(args))
+                with rows_among(rows):
+                    chunk = Pairs.translate(model, tokenizer, chunk, args.batch_size, arguments.generate_options(args))
             for method, settings in made:
                 results = explain(method, chunk, args.batch_size, settings)
                 found.append([(i, label, result) for i, result in zip(rows, results, strict=True)])
