@@ -137,7 +137,7 @@ def through_addition(rule: Division, relevance: Tensor, a: Tensor, b: Tensor) ->
 
 
 def through_projection(rule: Division, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Starts each step with relevance 1 on one logit: z_i = w_i x_i + b / n, [T, n], for x and weight [T, n], bias [T]."""
+    """Relevance [T, n] of the inputs of one logit per step, which has 1: z_i = w_i x_i + b / n; x, weight [T, n]."""
     result = torch.zeros_like(x)
     for factor, part in rule.split(torch.addcmul((bias / x.shape[-1])[:, None], weight, x)):
         result += factor * part * rule.inverse(part.sum(-1, keepdim=True))

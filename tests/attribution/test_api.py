@@ -122,7 +122,7 @@ def test_bad_arguments_are_named(translator_of):
         call(SOURCES, "Ein Auto!")
     with pytest.raises(InputError, match="batch_size: 0 must be a whole number of at least 1"):
         call(SOURCES, TARGETS, batch_size=0)
-    with pytest.raises(InputError, match="num_return_sequences: one translation a source here; use explain_gen"):
+    with pytest.raises(InputError, match="num_return_sequences: must be 1: one translation per source; use explain_gen"):
         call("A", generate={"num_return_sequences": 2, "num_beams": 2})
     with pytest.raises(InputError, match=r"tokenizer: \d+ tokens, but the model has 40; use the model's own"):
         hni.attribute(tiny_model("marian"), tokenizer, SOURCES[0], TARGETS[0])
