@@ -1,4 +1,7 @@
-"""From text, or from generate(), to results."""
+"""From text, or from generate(), to results.
+
+Also for attribution/base.py and attribution/registry.py.
+"""
 
 import numpy as np
 import pytest
@@ -122,7 +125,7 @@ def test_bad_arguments_are_named(translator_of):
         call(SOURCES, "Ein Auto!")
     with pytest.raises(InputError, match="batch_size: 0 must be a whole number of at least 1"):
         call(SOURCES, TARGETS, batch_size=0)
-    with pytest.raises(InputError, match="num_return_sequences: must be 1: one translation per source; use explain_gen"):
+    with pytest.raises(InputError, match="num_return_sequences: must be 1: one translation per source; use"):
         call("A", generate={"num_return_sequences": 2, "num_beams": 2})
     with pytest.raises(InputError, match=r"tokenizer: \d+ tokens, but the model has 40; use the model's own"):
         hni.attribute(tiny_model("marian"), tokenizer, SOURCES[0], TARGETS[0])
