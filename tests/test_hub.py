@@ -1,4 +1,7 @@
-"""Pushing models: by the function, a trainer and the command line, to a stand-in Hub and the real client."""
+"""Pushing models: by the function, a trainer and the command line, to a stand-in Hub and the real client.
+
+Also for cli/verbs/push.py.
+"""
 
 import json
 

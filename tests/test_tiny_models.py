@@ -1,4 +1,7 @@
-"""The tiny models are what the other tests take them for."""
+"""The tiny models are what the other tests take them for.
+
+Also for models/families.py and models/kinds.py.
+"""
 
 import pytest
 import torch

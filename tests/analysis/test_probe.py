@@ -1,6 +1,7 @@
 """The lexical probe and the influence of words against their twins, whatever the batch.
 
 Also for analysis/flips.py.
+Also for models/proxy/modeling_proxy.py and models/proxy/configuration_proxy.py.
 """
 
 import pytest

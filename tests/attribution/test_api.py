@@ -1,6 +1,7 @@
 """From text, or from generate(), to results.
 
 Also for attribution/base.py and attribution/registry.py.
+Also for attribution/base.py and attribution/registry.py.
 """
 
 import numpy as np

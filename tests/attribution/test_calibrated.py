@@ -1,4 +1,7 @@
-"""Every method on calibrated translators: relevance and gradients against their twins, fused weights, masks."""
+"""Every method on calibrated translators: relevance and gradients against their twins, fused weights, masks.
+
+Also for attribution/mask.py and models/calibrated/attention.py.
+"""
 
 import pytest
 import torch

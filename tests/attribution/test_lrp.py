@@ -1,4 +1,8 @@
-"""LRP against its literal twin, and everything it promises about totals, batches and the model it explains."""
+"""LRP against its literal twin, and everything it promises about totals, batches and the model it explains.
+
+Also for attribution/engine.py, attribution/rules/base.py, attribution/rules/alpha_beta.py and
+attribution/rules/epsilon.py.
+"""
 
 from functools import cache
 

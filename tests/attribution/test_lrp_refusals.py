@@ -1,4 +1,7 @@
-"""What LRP refuses, and how it says so."""
+"""What LRP refuses, and how it says so.
+
+Also for attribution/recording.py and attribution/tape.py.
+"""
 
 import pytest
 import torch

@@ -1,4 +1,7 @@
-"""Saliency against its twin (autograd, step by step, float64) and against finite differences."""
+"""Saliency against its twin (autograd, step by step, float64) and against finite differences.
+
+Also for attribution/smoothing.py and attribution/gradients.py.
+"""
 
 import copy
 

@@ -1,4 +1,7 @@
-"""`align`, `aer`, `best-attention` and `translate --markup`."""
+"""`align`, `aer`, `best-attention` and `translate --markup`.
+
+Also for cli/streaming.py, cli/verbs/align.py, cli/verbs/aer.py and cli/verbs/best_attention.py.
+"""
 
 import io
 import json

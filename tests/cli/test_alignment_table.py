@@ -1,4 +1,7 @@
-"""`alignment-table`."""
+"""`alignment-table`.
+
+Also for cli/verbs/alignment_table.py.
+"""
 
 import json
 import sys

@@ -1,4 +1,7 @@
-"""Verb `calibration`, and masks where methods are chosen by name."""
+"""Verb `calibration`, and masks where methods are chosen by name.
+
+Also for cli/verbs/calibration.py.
+"""
 
 import json
 

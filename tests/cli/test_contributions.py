@@ -1,4 +1,7 @@
-"""The verb contributions: means as before, studies of prefixes, models and checkpoints, figures."""
+"""The verb contributions: means as before, studies of prefixes, models and checkpoints, figures.
+
+Also for cli/verbs/contributions.py and studies/prefixes.py.
+"""
 
 import json
 import shutil

@@ -1,4 +1,7 @@
-"""Verbs `heads` and `prune`."""
+"""Verbs `heads` and `prune`.
+
+Also for cli/verbs/heads.py and text/tables.py.
+"""
 
 import csv
 import io

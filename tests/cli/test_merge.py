@@ -1,4 +1,7 @@
-"""What `merge` refuses: folders and shards that are not whole."""
+"""What `merge` refuses: folders and shards that are not whole.
+
+Also for cli/shards.py and cli/verbs/merge.py.
+"""
 
 import re
 

@@ -1,4 +1,7 @@
-"""Verbs that explain many sentences and average: contributions, faithfulness, detached."""
+"""Verbs that explain many sentences and average: contributions, faithfulness, detached.
+
+Also for cli/verbs/faithfulness.py, cli/verbs/detached.py and text/progress.py.
+"""
 
 import json
 

@@ -1,4 +1,8 @@
-"""What each verb reads and writes."""
+"""What each verb reads and writes.
+
+Also for cli/arguments.py, cli/output.py, cli/verbs/attribute.py, cli/verbs/translate.py, cli/verbs/demo.py and
+cli/verbs/env.py.
+"""
 
 import io
 import json

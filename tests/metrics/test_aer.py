@@ -1,3 +1,8 @@
+"""Alignment error rate by hand and as an `evaluate` module.
+
+Also for metrics/aer/aer.py and metrics/aer/rate.py.
+"""
+
 from pathlib import Path
 
 import pytest

@@ -1,4 +1,7 @@
-"""Agreement, its random baseline, xi and Kendall's tau against literal twins and by hand."""
+"""Agreement, its random baseline, xi and Kendall's tau against literal twins and by hand.
+
+Also for metrics/agreement/agreement.py and metrics/agreement/score.py.
+"""
 
 import math
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""Sentence BLEU equals sacrebleu's, whatever the text; the risks made of it and of other metrics."""
+"""Sentence BLEU equals sacrebleu's, whatever the text; the risks made of it and of other metrics.
+
+Also for metrics/sentence_bleu/score.py, metrics/sentence_bleu/sentence_bleu.py and metrics/risks.py.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,8 @@
-"""The LSTM and convolutional translators and the classifier against their twins, and through transformers' ways."""
+"""The LSTM and convolutional translators and the classifier against their twins, and through transformers' ways.
+
+Also for models/lstm/modeling_lstm.py, models/lstm/configuration_lstm.py, models/conv/modeling_conv.py and
+models/conv/configuration_conv.py.
+"""
 
 import copy
 import os

@@ -1,4 +1,7 @@
-"""Saved models load by the Auto classes: with the package imported, and by their own code without it."""
+"""Saved models load by the Auto classes: with the package imported, and by their own code without it.
+
+Also for auto.py, models/calibrated/configuration_calibrated.py and models/gated/configuration_gated.py.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""Pruning runs side by side."""
+"""Pruning runs side by side.
+
+Also for cli/verbs/pruning_table.py and cli/verbs/prune.py.
+"""
 
 import json
 

@@ -1,4 +1,7 @@
-"""Files that are broken, and places that cannot be written: one line, exit code 2, before the work."""
+"""Files that are broken, and places that cannot be written: one line, exit code 2, before the work.
+
+Also for cli/paths.py.
+"""
 
 import errno
 import io

@@ -1,6 +1,8 @@
 """Every kind of bad input, tried really: one line that names argument, value and remedy, or a right result.
 
 The table of `docs/robustness.md` names the tests of this file.
+
+Also for errors.py and attribution/parsing.py.
 """
 
 import numpy as np

@@ -1,4 +1,7 @@
-"""Every training script writes a card: valid metadata, what is special of its model, and lines that run."""
+"""Every training script writes a card: valid metadata, what is special of its model, and lines that run.
+
+Also for training/cards.py.
+"""
 
 import shutil
 import sys

@@ -1,4 +1,7 @@
-"""The configurations of accelerate, with fewer processes and no GPU: what they start trains as one process does."""
+"""The configurations of accelerate, with fewer processes and no GPU: what they start trains as one process does.
+
+Also for training/fsdp.py.
+"""
 
 import os
 import shutil

@@ -1,4 +1,7 @@
-"""The script end to end: both tasks, going on, what it writes, wrong arguments."""
+"""The script end to end: both tasks, going on, what it writes, wrong arguments.
+
+Also for training/attention_tasks.py.
+"""
 
 import csv
 import sys

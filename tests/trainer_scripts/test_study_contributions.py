@@ -1,4 +1,7 @@
-"""Every study end to end on a made-up language: what it writes and prints, going on, wrong arguments."""
+"""Every study end to end on a made-up language: what it writes and prints, going on, wrong arguments.
+
+Also for training/study_trainings.py.
+"""
 
 import json
 import sys

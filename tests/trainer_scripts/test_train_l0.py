@@ -1,4 +1,7 @@
-"""Pruning and training from scratch by the scripts, end to end on a made-up language."""
+"""Pruning and training from scratch by the scripts, end to end on a made-up language.
+
+Also for training/pruning.py.
+"""
 
 import json
 from dataclasses import fields

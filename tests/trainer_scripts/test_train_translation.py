@@ -1,4 +1,7 @@
-"""The script end to end: every kind of data, evaluation, averaging, export, a kill, two processes, wrong arguments."""
+"""The script end to end: every kind of data, evaluation, averaging, export, a kill, two processes, wrong arguments.
+
+Also for training/job.py, training/arguments.py and training/new_models.py.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""MRTTrainer: the exact gradient, accumulation, resuming, telemetry, searches, families, two processes."""
+"""MRTTrainer: the exact gradient, accumulation, resuming, telemetry, searches, families, two processes.
+
+Also for training/candidates.py.
+"""
 
 import itertools
 import json

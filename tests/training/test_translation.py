@@ -1,4 +1,7 @@
-"""The trainer: its loss, schedule, averaging, and that a stopped run goes on as if it had never been stopped."""
+"""The trainer: its loss, schedule, averaging, and that a stopped run goes on as if it had never been stopped.
+
+Also for training/callbacks.py.
+"""
 
 import json
 from dataclasses import fields

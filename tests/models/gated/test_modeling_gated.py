@@ -1,4 +1,7 @@
-"""Gated and pruned translators of every family against the plain ones, and through everything transformers does."""
+"""Gated and pruned translators of every family against the plain ones, and through everything transformers does.
+
+Also for models/gated/heads.py.
+"""
 
 import copy
 import logging
