@@ -30,6 +30,10 @@ class Division(ABC):
     def inverse(self, total: Tensor) -> Tensor:
         """What the sum of a part is divided by, as a factor."""
 
+    def inverse_in_attention(self, total: Tensor) -> Tensor:
+        """The same for units of the attention core."""
+        return self.inverse(total)
+
 
 def rescale(passed: Tensor, came: Tensor) -> Tensor:
     """Scale what a token passed on [L, K, n] to what came in [L, K, m]; what passed on nothing is divided evenly."""
@@ -178,7 +182,7 @@ def through_attention(
         key_parts: list[list[tuple[Tensor, Tensor]]] = [[] for _ in value_parts]
         query_parts: list[Tensor | None] = [None for _ in value_parts]
         if not fixed:
-            slope = (v[:, None] - (weights @ v)[:, :, None]).transpose(-1, -2) * weights[:, :, None] * c  # [H,t,D,S]
+            slope = _differences(weights, v) * weights[:, :, None] * c  # [H, t, D, S]
             pair = q[:, queries, None] * k[:, None]  # [H, t, S, D], the last over e
             key_parts = list(rule.split_product(slope, pair))
             # [H, t, D, e]: the messages of all keys to one unit of the query, added up before they are split
@@ -189,16 +193,30 @@ def through_attention(
                 total = total + (a @ b.sum(-1, keepdim=True)).squeeze(-1)
             if to_query is not None:
                 total = total + to_query.sum(-1)
-            share = came * rule.inverse(total).mul_(factor)[:, :, None]  # [H, t, k, D]
+            share = came * rule.inverse_in_attention(total).mul_(factor)[:, :, None]  # [H, t, k, D]
             to_v[:, :, first:last] += torch.einsum("hts,htkd->hskd", weights, share) * value[:, :, None]
             for a, b in to_keys:
                 to_k[:, :, first:last] += torch.einsum("htks,htse->hske", share @ a, b)
             if to_query is not None:
                 to_q[:, queries, first:last] += share @ to_query
-    return _rescale_heads(relevance, to_q, to_k, to_v, w)
+    return rescale_heads(relevance, to_q, to_k, to_v, w)
 
 
-def _rescale_heads(relevance: Tensor, to_q: Tensor, to_k: Tensor, to_v: Tensor, w: Tensor):
+def _differences(w: Tensor, v: Tensor) -> Tensor:
+    """v[s,d] - out[t,d], as [H, t, D, S], for w [H, t, S] and v [H, S, D].
+
+    At the largest weight, where v and out may be equal but for rounding, it is the sum over the other keys s' of
+    w[t,s'] (v[s,d] - v[s',d]).
+    """
+    largest = w.argmax(-1, keepdim=True)  # [H, t, 1]
+    others = w.scatter(-1, largest, 0)
+    nearest = v.gather(1, largest.expand(*largest.shape[:2], v.shape[-1]))  # [H, t, D]
+    exact = others.sum(-1, keepdim=True) * nearest - others @ v
+    found = (v[:, None] - (w @ v)[:, :, None]).transpose(-1, -2)
+    return found.scatter(-1, largest[:, :, None].expand(*exact.shape, 1), exact[..., None])
+
+
+def rescale_heads(relevance: Tensor, to_q: Tensor, to_k: Tensor, to_v: Tensor, w: Tensor):
     """Scale what each head passed on to what came in; a head that passed on nothing gives to v by its weights."""
     came = relevance.sum((1, 3))  # [H, K]
     total = to_q.sum((1, 3)) + to_k.sum((1, 3)) + to_v.sum((1, 3))

@@ -21,7 +21,8 @@ from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.models.families import Attention, FeedForward, Stack, Sublayer, parts
 from hf_nmt_interp.models.kinds import KINDS
 
-_CHOICES = {"logit": ("top1", "label"), "attention": ("full", "values")}
+MAX_GAP = 1e-2  # of conservation; a larger one is an error
+_CHOICES = {"logit": ("top1", "label"), "attention": ("full", "values"), "norm": ("jacobian", "scale")}
 
 
 class LRP(AttributionMethod):
@@ -31,10 +32,11 @@ class LRP(AttributionMethod):
 
     Args:
         model: any supported translator.
-        rule: name of a rule, "alpha_beta" (voita2021, eq. 5) or "epsilon" (voita2019, appendix A), with settings as in
-            "epsilon:epsilon=1e-3" if they are not given by name.
+        rule: name of a rule, "alpha_beta" (voita2021, eq. 5), "epsilon", or "ratio" (voita2019, appendix A.2), with
+            settings as in "epsilon:epsilon=1e-3" if they are not given by name.
         logit: which logit is explained, "top1" (the model's choice) or "label".
         attention: "full", or "values" to treat attention weights as constants.
+        norm: "jacobian", or "scale" to treat norms as a constant scale, which relevance passes unchanged.
         max_memory: bytes of relevance held at a time; longer work is cut into blocks of steps.
         settings: of the rule, e.g. `alpha` and `beta`.
     """
@@ -49,6 +51,7 @@ class LRP(AttributionMethod):
         rule: str = "alpha_beta",
         logit: str = "top1",
         attention: str = "full",
+        norm: str = "jacobian",
         max_memory: int = 2**30,
         **settings: Any,
     ) -> None:
@@ -56,7 +59,7 @@ class LRP(AttributionMethod):
         if self.parts.weighted_sums:
             problem = f"LRP has no rules for {type(model).__name__}, only for Transformers"
             raise InputError("model", None, problem, "use saliency or attention")
-        for argument, value in (("logit", logit), ("attention", attention)):
+        for argument, value in (("logit", logit), ("attention", attention), ("norm", norm)):
             check_choice(argument, value, _CHOICES[argument])
         if model.dtype not in (torch.float32, torch.float64):
             problem = f"LRP needs float32 or float64, not {model.dtype}"
@@ -66,7 +69,8 @@ class LRP(AttributionMethod):
         self._check_operations()
         name, own = parse_named(rule, "rule", RULES, rule_settings)
         self.rule = make_rule(name, **own | settings)
-        self.logit, self.values_only, self.max_memory = logit, attention == "values", max_memory
+        self.logit, self.max_memory = logit, max_memory
+        self.values_only, self.norms_scale = attention == "values", norm == "scale"
 
     @classmethod
     def settings(cls) -> dict[str, Parameter]:
@@ -99,12 +103,10 @@ class LRP(AttributionMethod):
         source = log_probs.new_zeros(*batch.labels.shape, batch.input_ids.shape[1])
         decoder = log_probs.new_zeros(*batch.labels.shape, batch.labels.shape[1])
         for walk in self._walks(recording, chosen):
-            walk.run()
             source[walk.b, walk.steps, : walk.S] = walk.source
             decoder[walk.b, walk.steps, : walk.T] = walk.prefix
         total = source.sum(-1) + decoder.sum(-1)
         gap = (1 - total).abs().masked_fill(batch.labels == -100, 0).amax(-1)
-        self._check_finite(gap)
         return Scores.from_inputs(source, decoder, log_probs, conservation_gap=gap)
 
     def head_relevance(self, batches: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -141,20 +143,21 @@ class LRP(AttributionMethod):
         with evaluating(self.model):
             recording, chosen, _ = self._record(batch)
             for walk in self._walks(recording, chosen):
-                walk.run()
                 for kind, layers in kinds.items():
                     for row, attention in zip(total[kind][walk.b], layers, strict=True):
                         if attention.heads:
                             heads = walk.heads[attention.core].double()  # [K, H]
                             given = heads.sum(-1, keepdim=True)
                             row[attention.heads] += (heads / given.masked_fill(given == 0, 1)).sum(0)
-        self._check_finite(torch.cat([rows.flatten() for rows in total.values()]))
         return total
 
-    def _check_finite(self, values: Tensor) -> None:
-        if not torch.isfinite(values).all():
-            problem = f"{self.rule} gave relevance too large for {self.model.dtype}"
-            raise InputError("rule", None, problem, "use rule='alpha_beta', a larger epsilon or a float64 model")
+    def _check_gap(self, walk: "_Walk") -> None:
+        """Raise unless the relevance of each step adds up to 1."""
+        gap = (1 - walk.source.sum(-1) - walk.prefix.sum(-1)).abs().max().item()
+        if not gap <= MAX_GAP:  # NaN too
+            problem = f"{self.rule} has a conservation gap of {gap:.1e} in {self.model.dtype}, above {MAX_GAP}"
+            remedy = "use rule='alpha_beta', norm='scale', attention='values' or a float64 model"
+            raise InputError("rule", None, problem, remedy)
 
     def _record(self, batch: Batch) -> tuple[Recording, Tensor, Tensor]:
         """A verified forward pass, the items explained [B, T], and log-probabilities [B, T] of the labels."""
@@ -165,14 +168,17 @@ class LRP(AttributionMethod):
         return recording, chosen, log_probs
 
     def _walks(self, recording: Recording, chosen: Tensor) -> Iterator["_Walk"]:
-        """For each sentence its walks, one for each block of steps."""
+        """For each sentence its walks, done and checked, one for each block of steps."""
         batch = recording.batch
         widest = max(m.out_features for m in self.parts.operations[:-1] if isinstance(m, nn.Linear))
         for b, (S, T) in enumerate(zip(batch.source_lengths, batch.target_lengths, strict=True)):
             # about six tensors [tokens, steps, units] are alive at the widest point
             size = max(1, self.max_memory // (6 * max(S, T) * widest * recording.logits.element_size()))
             for start in range(0, T, size):
-                yield _Walk(self, recording, chosen, b, (S, T), slice(start, min(start + size, T)))
+                walk = _Walk(self, recording, chosen, b, (S, T), slice(start, min(start + size, T)))
+                walk.run()
+                self._check_gap(walk)
+                yield walk
 
 
 class _Walk:
@@ -181,7 +187,7 @@ class _Walk:
     def __init__(
         self, lrp: LRP, recording: Recording, chosen: Tensor, b: int, lengths: tuple[int, int], steps: slice
     ) -> None:
-        self.parts, self.rule, self.values_only = lrp.parts, lrp.rule, lrp.values_only
+        self.parts, self.rule, self.values_only, self.norms_scale = lrp.parts, lrp.rule, lrp.values_only, lrp.norms_scale
         self.recording, self.chosen, self.b, self.steps = recording, chosen, b, steps
         (self.S, self.T), self.K = lengths, steps.stop - steps.start
         self.heads: dict[nn.Module, Tensor] = {}
@@ -252,7 +258,7 @@ class _Walk:
         return relevance + inside
 
     def _norm(self, relevance: Tensor, norm: nn.Module | None, steps: engine.Steps) -> Tensor:
-        if norm is None:
+        if norm is None or self.norms_scale:
             return relevance
         return self.rule.norm(relevance, self._in(norm, len(relevance)), norm, steps)
 
@@ -264,7 +270,8 @@ class _Walk:
         relevance = self._linear(relevance, ffn.outer, steps)  # activations pass it unchanged
         if ffn.gate is None:
             return self._linear(relevance, ffn.inner, steps)
-        to_inner, to_gate = self.rule.product(relevance)
+        factors = ffn.activation(self._out(ffn.inner, len(relevance))), self._out(ffn.gate, len(relevance))
+        to_inner, to_gate = self.rule.product(relevance, *factors)
         return self._linear(to_inner, ffn.inner, steps) + self._linear(to_gate, ffn.gate, steps)
 
     def _attention(self, relevance: Tensor, attention: Attention, steps: engine.Steps) -> Tensor:

@@ -1,7 +1,7 @@
 """LRP against its literal twin, and everything it promises about totals, batches and the model it explains.
 
-Also for attribution/engine.py, attribution/rules/base.py, attribution/rules/alpha_beta.py and
-attribution/rules/epsilon.py.
+Also for attribution/engine.py, attribution/rules/base.py, attribution/rules/alpha_beta.py,
+attribution/rules/epsilon.py and attribution/rules/ratio.py.
 """
 
 from functools import cache
@@ -11,8 +11,12 @@ import torch
 from torch import nn
 
 from hf_nmt_interp.attribution import LRP
+from hf_nmt_interp.attribution.lrp import MAX_GAP
+from hf_nmt_interp.attribution.recording import Recording
+from hf_nmt_interp.decoding.batch import make_batch
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models import gated
+from hf_nmt_interp.models.families import parts
 from tests.attribution.comparing import assert_relevance
 from tests.attribution.leaks import (
     check_model_is_left,
@@ -30,10 +34,14 @@ SETTINGS = {
     # eps=1 and, for T5 whose norms have no bias, a large eps of the norm: norms do not change when their input is
     # scaled, so their messages nearly cancel; shares with a smaller eps reach 1e30 and rounding is all that is left
     "epsilon": {"rule": "epsilon", "epsilon": 1.0},
+    "ratio": {"rule": "ratio", "epsilon": 1.0, "norm": "scale"},
+    "ratio, values": {"rule": "ratio", "epsilon": 0.1, "norm": "scale", "attention": "values"},
     "values": {"attention": "values"},
+    "scale": {"norm": "scale"},
+    "stabilizer": {"stabilizer": 0.01},
     "label": {"logit": "label"},
 }
-ALPHA_BETA = {name: setting for name, setting in SETTINGS.items() if name != "epsilon"}
+ALPHA_BETA = {name: setting for name, setting in SETTINGS.items() if "rule" not in setting}
 LENGTHS = [(4, 3), (2, 2)]
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
@@ -99,20 +107,39 @@ def test_every_step_conserves_its_total_in_float32(family, setting):
 
 
 def test_the_gap_is_reported_not_hidden():
-    model = model_of("marian")  # the epsilon rule makes relevance of 1e9 and more, so rounding in float32 shows
-    scores = LRP(model, rule="epsilon")(**random_batch(model, [(5, 4)]))
-    total = scores.source.sum(-1) + scores.prefix.sum(-1) + scores.start
+    model = model_of("marian")  # the epsilon rule makes large relevances of both signs, so rounding in float32 shows
+    scores = LRP(model, rule="epsilon", epsilon=0.01, norm="scale")(**random_batch(model, [(5, 4)]))
+    total = scores.source.double().sum(-1) + scores.prefix.double().sum(-1) + scores.start.double()
     gap = (1 - total).abs().max()
-    assert gap > 1
+    assert 1e-6 < gap < MAX_GAP
     assert scores.conservation_gap[0] == pytest.approx(gap.item(), rel=0.5)
 
 
-def test_relevance_that_overflows_is_an_error():
-    model = tiny_model("t5", num_layers=6)
-    explainer, batch = LRP(model, rule="epsilon"), random_batch(model, [(5, 4)])
+@pytest.mark.parametrize("family", ["marian", "t5"])  # a finite gap of 1e9 and more; NaN
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-3])
+def test_a_large_gap_is_an_error(family, epsilon):
+    model = tiny_model(family, **{"num_layers": 6} if family == "t5" else {})
+    explainer, batch = LRP(model, rule="epsilon", epsilon=epsilon), random_batch(model, [(5, 4)])
+    message = rf"Epsilon\(epsilon={epsilon:g}\) has a conservation gap of \S+ in torch.float32, above 0.01; use rule="
     for explain in (lambda: explainer(**batch), lambda: explainer.head_relevance([batch])):
-        with pytest.raises(InputError, match=r"Epsilon\(epsilon=1e-06\) gave relevance too large for torch.float32"):
+        with pytest.raises(InputError, match=message):
             explain()
+
+
+@every_family
+def test_saturated_attention_in_float32_and_float64(family):
+    """Half of the largest weights and more are above 0.999, so that units have only tiny messages of a sign."""
+    model = tiny_model(family)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if any(part in name for part in ("q_proj", ".q.", "query")):
+                weight.mul_(10 if family.startswith("t5") else 30)  # T5 does not scale its scores down
+    batch = random_batch(model, [(7, 6), (4, 5)])
+    largest = [w.amax(-1).flatten() for w in Recording(model, parts(model), make_batch(model, **batch)).weights.values()]
+    assert (torch.cat(largest) > 0.999).float().mean() > 0.5
+    single, double = LRP(model)(**batch), LRP(model.double())(**batch)
+    for name in ("source", "prefix", "start"):
+        torch.testing.assert_close(getattr(single, name).double(), getattr(double, name), atol=1e-3, rtol=0)
 
 
 # --------------------------------------------------------------------------------------------------------- the batches

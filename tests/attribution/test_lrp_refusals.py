@@ -138,9 +138,11 @@ def test_half_precision_is_refused():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"rule": "gamma"}, "rule: 'gamma' is not one of alpha_beta, epsilon"),
+        ({"rule": "gamma"}, "rule: 'gamma' is not one of alpha_beta, epsilon, ratio"),
         ({"logit": "best"}, "logit: 'best' is not one of top1, label"),
         ({"attention": "keys"}, "attention: 'keys' is not one of full, values"),
+        ({"norm": "identity"}, "norm: 'identity' is not one of jacobian, scale"),
+        ({"stabilizer": -1.0}, "stabilizer: -1.0 must be at least 0 and finite"),
         ({"alpha": 2.0, "beta": -1.0}, "alpha, beta: 2.0, -1.0 must be at least 0 and add up to 1"),
         ({"alpha": 0.5}, "alpha, beta: 0.5, 0.0 must be at least 0 and add up to 1"),
         ({"max_memory": 0}, "max_memory: 0 bytes must be more than 0"),

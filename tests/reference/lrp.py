@@ -26,36 +26,40 @@ from tests.reference.shift import shifted_right
 class Rule:
     """How unit j divides its relevance: shares v_ij of its inputs from the messages z_ij."""
 
-    def __init__(self, rule: str, alpha: float, beta: float, eps: float):
-        self.rule, self.alpha, self.beta, self.eps = rule, alpha, beta, eps
+    def __init__(self, rule: str, alpha: float, beta: float, eps: float, stabilizer: float = 0.0):
+        self.rule, self.alpha, self.beta, self.eps, self.stabilizer = rule, alpha, beta, eps, stabilizer
 
-    def shares(self, z: Tensor) -> Tensor:
+    def shares(self, z: Tensor, stabilizer: float = 0.0) -> Tensor:
         """alpha z+_ij / sum_i z+_ij + beta z-_ij / sum_i z-_ij, or z_ij / (sum_i z_ij + eps sign), sign(0) = 1.
 
         Args:
             z: messages [inputs, units].
+            stabilizer: added to the absolute sum of each sign, in the attention core.
 
         Returns:
             shares [inputs, units]; a missing sign contributes 0.
         """
-        if self.rule == "epsilon":
+        if self.rule in ("epsilon", "ratio"):
             total = z.sum(0)
             return z / torch.where(total >= 0, total + self.eps, total - self.eps)
         shares = torch.zeros_like(z)
         for factor, part in ((self.alpha, z.clamp(min=0)), (self.beta, z.clamp(max=0))):
             total = part.sum(0)
-            shares += factor * torch.where(total != 0, part / total, 0.0)
+            shares += factor * torch.where(total != 0, part / (total + stabilizer * total.sign()), 0.0)
         return shares
 
-    def divide(self, z: Tensor, relevance: Tensor, otherwise: Tensor | None = None) -> Tensor:
+    def divide(
+        self, z: Tensor, relevance: Tensor, otherwise: Tensor | None = None, stabilizer: float = 0.0
+    ) -> Tensor:
         """Relevance of a group's inputs, rescaled so that its sum is what the group received.
 
         Args:
             z: messages [inputs, units] of the group.
             relevance: of the units [units].
             otherwise: relevance of the inputs [inputs] if the group passes on nothing; None divides evenly.
+            stabilizer: as for `shares`.
         """
-        passed = self.shares(z) @ relevance
+        passed = self.shares(z, stabilizer) @ relevance
         if passed.sum() == 0:
             return relevance.sum().expand(len(z)) / len(z) if otherwise is None else otherwise
         return passed * (relevance.sum() / passed.sum())
@@ -98,12 +102,42 @@ def attention_messages(q: Tensor, k: Tensor, v: Tensor, w: Tensor, scale: float,
     return torch.cat([part.reshape(-1, P * d) for part in (to_q, to_k, to_v)])
 
 
-def _carry_back(operation: Operation, rule: Rule, values_only: bool) -> None:
+def ratio_through_attention(rule: Rule, relevance: Tensor, q: Tensor, k: Tensor, v: Tensor, w: Tensor) -> Tensor:
+    """Relevance of q, k, v (flat) of one head by voita2019's ratios, a sum or a product at a time.
+
+    out[t, d] = sum_s p_s, p_s = w[t, s] v[s, d]; the softmax passes relevance to the score sum_e r_e,
+    r_e = q[t, e] k[s, e]. Share of a summand: itself / sum; of a factor: itself / (factor + other factor).
+    """
+    to_q, to_k, to_v = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    for t in range(len(q)):
+        to_w = torch.zeros(len(k), dtype=q.dtype)
+        for d in range(v.shape[1]):
+            to_products = rule.shares((w[t] * v[:, d])[:, None])[:, 0] * relevance[t, d]
+            for s in range(len(k)):
+                factors = rule.shares(torch.stack([w[t, s], v[s, d]])[:, None])[:, 0] * to_products[s]
+                to_w[s] += factors[0]
+                to_v[s, d] += factors[1]
+        for s in range(len(k)):
+            to_products = rule.shares((q[t] * k[s])[:, None])[:, 0] * to_w[s]
+            for e in range(q.shape[1]):
+                factors = rule.shares(torch.stack([q[t, e], k[s, e]])[:, None])[:, 0] * to_products[e]
+                to_q[t, e] += factors[0]
+                to_k[s, e] += factors[1]
+    passed = torch.cat([to_q.flatten(), to_k.flatten(), to_v.flatten()])
+    return passed * (relevance.sum() / passed.sum())
+
+
+def _carry_back(operation: Operation, rule: Rule, values_only: bool, norm: str) -> None:
     """Divide the relevance of an operation's output among its inputs."""
     kind, inputs, constants = operation.kind, operation.inputs, operation.constants
     relevance = operation.output.relevance
-    if kind == "unchanged":
+    if kind == "unchanged" or (kind in ("layer_norm", "rms_norm") and norm == "scale"):
         inputs[0].relevance += relevance
+    elif kind == "product" and rule.rule == "ratio":
+        for t in range(len(relevance)):
+            z = torch.cat([torch.diag(factor.x[t]) for factor in inputs])  # [2 d, d]
+            for factor, part in zip(inputs, rule.divide(z, relevance[t]).chunk(2), strict=True):
+                factor.relevance[t] += part
     elif kind == "product":
         for factor in inputs:
             factor.relevance += relevance / 2
@@ -133,11 +167,16 @@ def _carry_back_attention(operation: Operation, rule: Rule, values_only: bool) -
     for h in range(heads):  # each head is a group
         q, k, v = (value.x.chunk(heads, dim=-1)[h] for value in operation.inputs)
         relevance = operation.output.relevance.chunk(heads, dim=-1)[h]  # [P, d]
-        z = attention_messages(q, k, v, weights[h], scale, values_only or operation.constants["values_only"])
+        constant = values_only or operation.constants["values_only"]
+        z = attention_messages(q, k, v, weights[h], scale, constant)
         by_weights = torch.cat([torch.zeros(q.numel() + k.numel()), (weights[h].T @ relevance).flatten()])
         if by_weights.sum() != 0:  # calibrated weights may not sum to 1
             by_weights = by_weights * (relevance.sum() / by_weights.sum())
-        parts = rule.divide(z, relevance.flatten(), by_weights).split([q.numel(), k.numel(), v.numel()])
+        if rule.rule == "ratio" and not constant:
+            passed = ratio_through_attention(rule, relevance, q, k, v, weights[h])
+        else:
+            passed = rule.divide(z, relevance.flatten(), by_weights, rule.stabilizer)
+        parts = passed.split([q.numel(), k.numel(), v.numel()])
         for value, part, like in zip(operation.inputs, parts, (q, k, v), strict=True):
             value.relevance.chunk(heads, dim=-1)[h].add_(part.view_as(like))  # chunk is a view
 
@@ -153,6 +192,8 @@ def lrp(
     eps: float = 1e-6,
     attention: str = "full",
     logit: str = "top1",
+    norm: str = "jacobian",
+    stabilizer: float = 1e-5,
 ) -> dict:
     """Relevance of every token for every target step of one unpadded sentence pair.
 
@@ -160,19 +201,21 @@ def lrp(
         model: any family; its weights are used in float64.
         input_ids: source tokens [S].
         labels: target tokens [T].
-        rule: "alpha_beta" or "epsilon".
+        rule: "alpha_beta", "epsilon" or "ratio".
         alpha: weight of positive messages.
         beta: weight of negative messages.
-        eps: of the epsilon rule.
+        eps: of the epsilon and ratio rules.
         attention: "full", or "values" to send nothing to queries and keys.
         logit: which logit gets relevance 1: "top1" or "label".
+        norm: "jacobian", or "scale" if relevance passes norms unchanged.
+        stabilizer: of alpha_beta in the attention core.
 
     Returns:
         source [T, S], prefix [T, T], start [T]; log_probs [T] of the labels; heads: relevance that reaches the
         output of each head, summed over positions and units, as {"encoder" | "decoder" | "cross": [T, layers, heads]}.
     """
     S, T = len(input_ids), len(labels)
-    network, chosen = describe(model), Rule(rule, alpha, beta, eps)
+    network, chosen = describe(model), Rule(rule, alpha, beta, eps, stabilizer)
     decoder_input = shifted_right(model, labels[None])[0]
     found: dict = {
         "source": torch.zeros(T, S, dtype=torch.float64),
@@ -186,7 +229,7 @@ def lrp(
         explained = done.logits.x[t].argmax() if logit == "top1" else labels[t]
         done.logits.relevance[t, explained] = 1.0
         for operation in reversed(done.tape.operations):
-            _carry_back(operation, chosen, values_only=attention == "values")
+            _carry_back(operation, chosen, attention == "values", norm)
         found["source"][t] = done.source.relevance.sum(-1)
         found["start"][t] = done.prefix.relevance[0].sum()
         found["prefix"][t, :t] = done.prefix.relevance[1:].sum(-1)

@@ -13,6 +13,7 @@ from tests.reference.lrp import (
     layer_norm_messages,
     linear_messages,
     lrp,
+    ratio_through_attention,
     rms_norm_messages,
 )
 from tests.reference.saliency import noise_deviation, saliency, score_of
@@ -128,6 +129,15 @@ def test_shares_worked_by_hand():
     torch.testing.assert_close(Rule("epsilon", 1, 0, 0.5).shares(z), z / torch.tensor([2.5, -8.5]).double())
     zero = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)  # sign(0) = +1
     torch.testing.assert_close(Rule("epsilon", 1, 0, 0.5).shares(zero), 2 * zero)
+    expected = torch.tensor([[3 / 10, 1 / 18], [1 / 10, 3 / 18], [2 / 6, 4 / 18]], dtype=torch.float64)
+    torch.testing.assert_close(Rule("alpha_beta", 0.5, 0.5, 0.0).shares(z, stabilizer=1.0), expected)
+
+
+def test_ratios_of_attention_worked_by_hand():
+    """One query and one key: out = w v with w = 1, so v gets v / (1 + v) and q, k share the rest, 1 / (1 + v)."""
+    q, k, v, w = (torch.tensor([[x]], dtype=torch.float64) for x in (2.0, 6.0, 3.0, 1.0))
+    found = ratio_through_attention(Rule("ratio", 1, 0, 0.0), torch.ones_like(q), q, k, v, w)
+    torch.testing.assert_close(found, torch.tensor([2 / 8 / 4, 6 / 8 / 4, 3 / 4], dtype=torch.float64))
 
 
 def test_what_a_unit_cannot_pass_on_is_given_back():

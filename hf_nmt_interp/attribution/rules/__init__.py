@@ -11,9 +11,10 @@ from hf_nmt_interp.attribution.parsing import check_settings
 from hf_nmt_interp.attribution.rules.alpha_beta import AlphaBeta
 from hf_nmt_interp.attribution.rules.base import Rule
 from hf_nmt_interp.attribution.rules.epsilon import Epsilon
+from hf_nmt_interp.attribution.rules.ratio import Ratio
 from hf_nmt_interp.errors import check_choice
 
-RULES: dict[str, Any] = {"alpha_beta": AlphaBeta, "epsilon": Epsilon}
+RULES: dict[str, Any] = {"alpha_beta": AlphaBeta, "epsilon": Epsilon, "ratio": Ratio}
 
 
 def rule_settings(*names: str) -> dict[str, Parameter]:
@@ -32,7 +33,7 @@ def make_rule(name: str, **settings: Any) -> Rule:
     """The rule of that name with its settings.
 
     >>> make_rule("alpha_beta", alpha=0.5, beta=0.5)
-    AlphaBeta(alpha=0.5, beta=0.5)
+    AlphaBeta(alpha=0.5, beta=0.5, stabilizer=1e-05)
     """
     check_choice("rule", name, RULES)
     check_settings(f"rule {name!r}", settings, rule_settings(name))

@@ -34,8 +34,8 @@ class Rule(engine.Division):
         """Relevance [K, n] of the inputs of one logit for each of K steps, which has relevance 1."""
         return engine.through_projection(self, x, weight, bias)
 
-    def product(self, relevance: Tensor) -> tuple[Tensor, Tensor]:
-        """Relevance of the two factors of a product: half each."""
+    def product(self, relevance: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """Relevance [L, K, n] of the two factors a, b [L, n] of a product: half each."""
         return relevance / 2, relevance / 2
 
     def attention(
