@@ -3,14 +3,24 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, product
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from hf_nmt_interp.analysis.reports import Report, sentence_pairs
-from hf_nmt_interp.analysis.roles import COMMON, HEAD_SCORES, HeadScore, Relation, Row, View, roles_of
+from hf_nmt_interp.analysis.roles import (
+    COMMON,
+    DIRECTIONS,
+    HEAD_SCORES,
+    RELATIONS,
+    HeadScore,
+    Relation,
+    Row,
+    View,
+    roles_of,
+)
 from hf_nmt_interp.attribution.attention import attention_weights
 from hf_nmt_interp.attribution.lrp import LRP
 from hf_nmt_interp.attribution.tape import Tape
@@ -70,6 +80,18 @@ class HeadReport(Report):
         best = np.argsort(-relevance, axis=1, kind="stable")[:, :keep]  # [layers, keep]; NaN last
         there = np.isfinite(relevance)
         return [sorted(h for h in heads if there[layer, h]) for layer, heads in enumerate(best.tolist())]
+
+    def syntax(self, kind: str = "encoder") -> list[Row]:
+        """The best head for each relation and direction, its accuracy and the baseline's (voita2019, table 1)."""
+        found = []
+        for relation, direction in product(RELATIONS, DIRECTIONS):
+            name, baseline = f"{relation}_{direction}", f"{relation}_baseline"
+            if rows := [row for row in self.of_kind(kind) if row.get(baseline) is not None]:
+                best = max(rows, key=lambda row: row[name])
+                head = f"{best['layer']}.{best['head']}"
+                row = {"relation": relation, "direction": direction, "head": head, "accuracy": best[name]}
+                found.append(row | {"baseline": best[baseline]})
+        return found
 
     def table(self) -> list[Row]:
         """One row a head; several roles are separated by `; `."""
@@ -131,6 +153,8 @@ def head_report(
         shares = explainer.mean_head_relevance(b for _, b in explained.batches(batch_size, track, "Relevance"))
     layers = [(k, layer, a.heads) for k in KINDS for layer, a in enumerate(translator.attentions(k)) if a.heads]
     relevance = {(k, layer, h): float(shares[k][layer, h]) for k, layer, heads in layers for h in heads if shares}
+    for score in found[layers[0][:2]] if layers else ():
+        about |= score.about()
     return HeadReport(_rows(layers, found, relevance), about=about)
 
 

@@ -91,6 +91,10 @@ class HeadScore(ABC):
     def columns(self) -> dict[str, Sequence]:
         """A value for each head of each of `column_types` that is known."""
 
+    def about(self) -> dict[str, Any]:
+        """What it found out about the sentences, the same for every head and layer."""
+        return {}
+
     @staticmethod
     def roles(row: Row) -> list[str]:
         """Details of the roles of a head with such scores, "" for a role without details."""
@@ -138,23 +142,28 @@ class Confidence(HeadScore):
 
 
 class Positional(HeadScore):
-    """Share of the tokens whose largest weight is at one relative position, key - query, the best such position.
+    """The most frequent relative position, key - query, of the largest weight, and how often it is there.
 
-    For cross-attention it is the position of a source token minus that of the token to be predicted; for decoder
+    The share is of the queries that have a key at that position: the first token has no left neighbour. For
+    cross-attention it is the position of a source token minus that of the token to be predicted; for decoder
     self-attention 0 is the decoder's input at the step, the last token translated.
     """
 
     column_types: ClassVar = {"position": int, "position_share": float}
-    fact_types: ClassVar = {"offsets": list[int]}
+    fact_types: ClassVar = {"offsets": list[int], "queries": list[int], "keys": list[int]}
     shown: ClassVar = {"position": "{position:+d} {position_share:.0%}"}
 
     def __init__(self) -> None:
         self.offsets: dict[int, Counter[int]] = defaultdict(Counter)
+        self.possible: Counter[int] = Counter()  # queries that have a key at a relative position
 
     def facts(self, view: View) -> dict[str, list]:
-        return {"offsets": (view.keys[view.weights.argmax(-1)] - view.queries).tolist()}  # [H, Q]
+        offsets = view.keys[view.weights.argmax(-1)] - view.queries  # [H, Q]
+        places = {name: [getattr(view, name).tolist()] * len(offsets) for name in ("queries", "keys")}
+        return {"offsets": offsets.tolist()} | places
 
     def add_facts(self, facts: dict[str, list]) -> None:
+        self.possible.update(np.subtract.outer(facts["keys"][0], facts["queries"][0]).ravel().tolist())
         for head, row in enumerate(facts["offsets"]):
             self.offsets[head].update(row)
 
@@ -164,7 +173,7 @@ class Positional(HeadScore):
         # of equally frequent ones the nearest, then the one before: the same in every order of the sentences
         heads = self.offsets.values()
         best = [max(counts, key=lambda offset: (counts[offset], -abs(offset), -offset)) for counts in heads]
-        shares = [counts[offset] / counts.total() for offset, counts in zip(best, heads, strict=True)]
+        shares = [counts[offset] / self.possible[offset] for offset, counts in zip(best, heads, strict=True)]
         return {"position": best, "position_share": shares}
 
     @staticmethod
@@ -204,6 +213,11 @@ class Syntactic(HeadScore):
                 found |= {column: (values / total).tolist() for column, values in hits.items()}
                 found[f"{name}_baseline"] = [counts.most_common(1)[0][1] / total] * heads
         return found
+
+    def about(self) -> dict[str, Any]:
+        """For each relation, how often the dependent stands at a position relative to its head (figure 3)."""
+        offsets = {name: {-o: n for o, n in counts.items()} for name, counts in self.offsets.items() if counts}
+        return {"dependents": {name: {f"{o:+d}": counts[o] for o in sorted(counts)} for name, counts in offsets.items()}}
 
     @staticmethod
     def _accuracies(row: Row) -> list[tuple[str, float, float]]:

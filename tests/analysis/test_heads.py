@@ -86,7 +86,8 @@ def test_report_of_every_head(report):
         (kind, layer, head) for kind in ("encoder", "decoder", "cross") for layer in (0, 1) for head in (0, 1)
     ]
     assert report.scores("relevance", "cross").sum(-1) == pytest.approx([1, 1], abs=1e-4)
-    assert report.about == {"model": "", "sentences": 3, "trees": 1, "relevance": 3}
+    about = {"model": "", "sentences": 3, "trees": 1, "relevance": 3}
+    assert report.about == about | {"dependents": {"nsubj": {"-1": 1}, "amod": {"-1": 1}}}
     for row in report.rows:
         assert 0 < row["confidence"] <= 1
         assert 0 < row["position_share"] <= 1

@@ -43,11 +43,18 @@ def test_positional_head_looks_at_one_relative_position():
     score.add(view(looks_at(previous, first, following)))
     columns = score.columns()
     assert columns["position"][0] == -1
-    assert columns["position_share"] == pytest.approx([0.9, 0.1, 0.9])
+    assert columns["position_share"] == pytest.approx([1, 0.1, 1])  # the first token has none before it
     rows = [{name: values[head] for name, values in columns.items()} for head in range(3)]
     assert [roles_of(row) for row in rows] == [["positional: -1"], [], ["positional: +1"]]
-    score.add(view(looks_at([0, 0, 0], [0, 0, 0], [2, 2, 2])))  # 9 + 1 of 13 tokens
-    assert score.columns()["position_share"][0] == pytest.approx(10 / 13)
+    score.add(view(looks_at([0, 0, 0], [0, 0, 0], [2, 2, 2])))  # 9 of 9 and 1 of 2 tokens
+    assert score.columns()["position_share"][0] == pytest.approx(10 / 11)
+
+
+def test_a_perfect_previous_token_head_of_eight_tokens_is_positional():
+    score = Positional()
+    score.add(view(looks_at([0, *range(7)])))
+    assert score.columns() == {"position": [-1], "position_share": [1.0]}
+    assert roles_of({name: values[0] for name, values in score.columns().items()}) == ["positional: -1"]
 
 
 def test_positions_count_in_the_sequence_with_its_special_tokens():

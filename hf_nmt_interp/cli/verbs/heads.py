@@ -8,7 +8,8 @@ rare           in how many sentences it looks at one of the two rarest tokens; a
 
 Sentences come as arguments or by --input; without them the text of the trees is taken. Syntactic scores need trees
 of the source language (--trees), gold or from any parser. table has a line for each head, in each layer the most
-relevant first; csv and json have all scores; --figure draws them, coloured by role. With --shards facts about each
+relevant first, and with trees one for each relation: its best head and the baseline. csv and json have all scores;
+--figure draws them, coloured by role, --relations-figure the relations. With --shards facts about each
 sentence of a corpus are written, and merge gives the report; rare words need --corpus then.
 
 Examples:
@@ -46,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=arguments.positive, default=16, metavar="N", help="default: %(default)s")
     arguments.add_output(parser, HEAD_FORMATS)
     arguments.add_figure(parser, "the heads")
+    arguments.add_figure(parser, "relations and their best heads", "--relations-figure")
     parser.add_argument("--kind", default="encoder", help="attention to draw: encoder (default), decoder or cross")
     add_corpus(parser)
 
@@ -55,7 +57,7 @@ def run(args: argparse.Namespace) -> None:
 
     check_choice("--kind", args.kind, KINDS)
     if args.shards:
-        refuse(args, "trees", "output", "format", "figure")
+        refuse(args, "trees", "output", "format", "figure", "relations_figure")
         if args.relevance_sentences:
             raise InputError("--relevance-sentences", None, "with --shards 0, for none, or left out, for all")
         run_corpus(args, (args.input, args.target_file), lambda: Heads(args))
@@ -79,6 +81,10 @@ def run(args: argparse.Namespace) -> None:
         from hf_nmt_interp.report.heads import plot_heads
 
         plot_heads(report, args.figure, args.kind)
+    if args.relations_figure:
+        from hf_nmt_interp.report.relations import plot_relations
+
+        plot_relations(report, args.relations_figure)
 
 
 def write_report(report: Any, args: argparse.Namespace) -> None:
@@ -89,8 +95,9 @@ def write_report(report: Any, args: argparse.Namespace) -> None:
             from rich.console import Console
 
             from hf_nmt_interp.report.heads import head_table
+            from hf_nmt_interp.report.relations import syntax_table
 
-            Console(file=file).print(head_table(report))
+            Console(file=file).print(head_table(report), *[syntax_table(report)] * bool(report.syntax()), sep="\n")
         else:
             file.write(report.to_json() + "\n" if kind == "json" else report.to_csv())
 
