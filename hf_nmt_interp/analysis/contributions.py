@@ -24,8 +24,13 @@ def contribution_entropy(contributions: np.ndarray) -> np.ndarray:
 
 
 def source_contribution(result: AttributionResult) -> np.ndarray:
-    """[T], share of the source in what was contributed to each step."""
+    """[T], share of the source in what source and prefix contributed to each step."""
     return result.source_contribution
+
+
+def source_part(result: AttributionResult) -> np.ndarray:
+    """[T], the same with the start token's contribution in the total, as in the figures of voita2021."""
+    return result.source_part
 
 
 def source_entropy(result: AttributionResult) -> np.ndarray:
@@ -46,6 +51,7 @@ def position_influence(result: AttributionResult) -> np.ndarray:
 
 STATISTICS: dict[str, Callable[[AttributionResult], np.ndarray]] = {
     "source_contribution": source_contribution,
+    "source_part": source_part,
     "source_entropy": source_entropy,
     "prefix_entropy": prefix_entropy,
     "position_influence": position_influence,

@@ -73,6 +73,13 @@ class AttributionResult:
         total = source + prefix
         return np.divide(source, total, out=np.full_like(source, np.nan), where=total != 0)
 
+    @property
+    def source_part(self) -> np.ndarray:
+        """[T], source mass / (source + prefix + start mass): what voita2021's figures show."""
+        source = self.source.sum(-1)
+        total = source + self.prefix.sum(-1) + self.start
+        return np.divide(source, total, out=np.full_like(source, np.nan), where=total != 0)
+
     def to_words(self) -> "AttributionResult":
         """The same at word level: sum over the subwords of a contributing word, mean over those of an explained one.
 

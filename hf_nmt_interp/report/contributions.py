@@ -14,6 +14,7 @@ from hf_nmt_interp.text.files import write_whole
 
 _LABELS = {
     "source_contribution": "source contribution",
+    "source_part": "source part, start token included",
     "source_entropy": "entropy of source contributions",
     "prefix_entropy": "entropy of prefix contributions",
     "position_influence": "influence of the source position",

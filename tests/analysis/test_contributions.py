@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from hf_nmt_interp.analysis.contributions import (
+    STATISTICS,
     contribution_curves,
     contribution_entropy,
     mean_curve,
@@ -17,6 +18,10 @@ from tests.made_up_results import EXAMPLE
 
 def test_source_contribution_leaves_the_start_token_out():
     assert EXAMPLE.source_contribution == pytest.approx([1.0, 0.75, 0.25])
+
+
+def test_source_part_counts_the_start_token():
+    assert EXAMPLE.source_part == pytest.approx([1.0, 0.6, 0.2])
 
 
 def test_entropies():
@@ -52,7 +57,7 @@ def test_confidence_interval_holds_the_true_mean_about_95_times_in_100():
 
 def test_curves_of_a_data_set():
     curves = contribution_curves([EXAMPLE, EXAMPLE])
-    assert set(curves) == {"source_contribution", "source_entropy", "prefix_entropy", "position_influence"}
+    assert set(curves) == {*STATISTICS}
     assert curves["source_contribution"].mean == pytest.approx([1.0, 0.75, 0.25])
     assert curves["prefix_entropy"].count.tolist() == [0, 2, 2]
 

@@ -3,7 +3,8 @@
 For each position the mean over the sentences that reach it, with a 95 % confidence interval. The papers take
 sentences of one length: --source-tokens and --target-tokens keep those.
 
-source_contribution  share of the source in what was contributed to the step
+source_contribution  share of the source in what source and prefix contributed to the step
+source_part          the same, with what the start token contributed in the total
 source_entropy       how spread the source contributions are (nats)
 prefix_entropy       how spread the prefix contributions are (nats)
 position_influence   influence of the source position on the whole translation, 1 on average

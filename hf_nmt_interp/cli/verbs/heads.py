@@ -14,6 +14,7 @@ sentence of a corpus are written, and merge gives the report; rare words need --
 
 Examples:
   hf-nmt-interp heads "The cat is sleeping on the sofa." "Where is the station?"
+  hf-nmt-interp heads --set rule=ratio --set norm=scale --set attention=values "The cat is sleeping on the sofa."
   hf-nmt-interp heads --trees en_pud-ud-test.conllu --corpus train.en train.de --figure heads.png --output heads.csv
   hf-nmt-interp heads --trees en_pud-ud-test.conllu --target-file de_pud-ud-test.conllu --relevance-sentences 200
 """
@@ -41,6 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trees", type=InputFile, metavar="FILE", help="CoNLL-U trees of the source language")
     help = "relevance from N sentences only, which is the slow part"
     parser.add_argument("--relevance-sentences", type=int, metavar="N", help=help)
+    help = "a setting of LRP for the relevance, e.g. rule=ratio; may be repeated"
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=help)
     help = "parallel files to count tokens in, best the training data (default: the sentences)"
     parser.add_argument("--corpus", nargs=2, type=InputFile, metavar=("SOURCE", "TARGET"), help=help)
     arguments.add_model(parser)
@@ -54,13 +57,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from hf_nmt_interp.analysis.heads import KINDS, head_report
+    from hf_nmt_interp.attribution.registry import parse_method_settings
 
     check_choice("--kind", args.kind, KINDS)
+    lrp = parse_method_settings("lrp", args.set)
     if args.shards:
         refuse(args, "trees", "output", "format", "figure", "relations_figure")
         if args.relevance_sentences:
             raise InputError("--relevance-sentences", None, "with --shards 0, for none, or left out, for all")
-        run_corpus(args, (args.input, args.target_file), lambda: Heads(args))
+        run_corpus(args, (args.input, args.target_file), lambda: Heads(args, lrp))
         return
     trees = list(read_conllu(args.trees))[: args.limit] if args.trees else None
     if trees == []:
@@ -75,7 +80,7 @@ def run(args: argparse.Namespace) -> None:
     model, tokenizer = load_for(args)
     options = {"relevance_sentences": args.relevance_sentences, "batch_size": args.batch_size, "track": show_progress}
     corpus = read_pairs(*args.corpus) if args.corpus else None
-    report = head_report(model, tokenizer, sources, targets, trees, corpus=corpus, **options)
+    report = head_report(model, tokenizer, sources, targets, trees, corpus=corpus, lrp=lrp, **options)
     write_report(report, args)
     if args.figure:
         from hf_nmt_interp.report.heads import plot_heads
@@ -115,17 +120,18 @@ class Heads(Translator):
         rows = (row for row in folder.rows() if row.get("heads"))
         write_report(report_of(rows, {"model": folder.about["model"]}), args)
 
-    def __init__(self, args: argparse.Namespace) -> None:
+    def __init__(self, args: argparse.Namespace, lrp: dict[str, Any]) -> None:
         from hf_nmt_interp.analysis.heads import token_counts
 
         super().__init__(args, args.model)
+        self.lrp = lrp
         self.counts = token_counts(self.tokenizer, read_pairs(*args.corpus)) if args.corpus else None
 
     def rows(self, lines: list[Texts]) -> list[Row]:
         from hf_nmt_interp.analysis.heads import head_facts
 
         wanted = self.args.relevance_sentences != 0
-        return head_facts(self.model, self.tokenizer, *self.checked(lines), self.counts, relevance=wanted)
+        return head_facts(self.model, self.tokenizer, *self.checked(lines), self.counts, relevance=wanted, lrp=self.lrp)
 
     @property
     def columns(self) -> dict[str, Any]:
