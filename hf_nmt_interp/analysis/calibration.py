@@ -9,6 +9,7 @@ from torch import Tensor
 
 from hf_nmt_interp.analysis.distributions import entropy, jensen_shannon, kendall_tau
 from hf_nmt_interp.analysis.reports import Report, sentence_pairs
+from hf_nmt_interp.attribution.attention import attention_weights
 from hf_nmt_interp.attribution.gradients import step_gradients
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.decoding.batch import Batch, evaluating, run_model
@@ -30,6 +31,7 @@ class CalibrationReport(Report):
         layers: one row a layer, and "all" for the mean over layers: jsd of original and fused weights; entropy of the
             original weights; entropy_change, that of the fused ones minus it (above 0: more dispersed); tau of weights
             (kendall_attention) and of m (kendall_mask; below 0: what matters is masked) with gradients; mask_mean.
+            A plain translator has entropy and kendall_attention only.
         bins: one row for each layer and entropy bin [low, high): jsd and the number of distributions.
         about: model, fusion, alpha, sentences, steps.
     """
@@ -40,8 +42,8 @@ class CalibrationReport(Report):
     about: Row = field(default_factory=dict)
 
     @property
-    def mask_mean(self) -> float:
-        """Over all layers, heads, steps and source tokens."""
+    def mask_mean(self) -> float | None:
+        """Over all layers, heads, steps and source tokens; None for a plain translator."""
         return self.layers[-1]["mask_mean"]
 
     def table(self) -> list[Row]:
@@ -65,7 +67,7 @@ def calibration_report(
     over heads, at steps with at least two source tokens.
 
     Args:
-        model: a calibrated translator.
+        model: a calibrated translator, or a plain one for the correlation of its attention with gradients (figure 2).
         tokenizer: its tokenizer.
         sources: sentences.
         targets: their translations; None lets the model translate.
@@ -73,13 +75,12 @@ def calibration_report(
         edges: lower edges of the entropy bins.
         track: shows progress.
     """
-    if not hasattr(model, "mask_parameters"):
-        remedy = "train one with trainer_scripts/train_calibrated.py"
-        raise InputError("model", None, f"{type(model).__name__} is not calibrated", remedy)
     if list(edges) != sorted(set(edges)) or edges[0] != 0:
         raise InputError("edges", list(edges), "must rise from 0")
     pairs = sentence_pairs(model, tokenizer, sources, targets, batch_size, track)
     translator = parts(model)
+    if translator.weighted_sums:
+        raise InputError("model", None, f"{type(model).__name__} is not a Transformer", "give a Transformer")
     layers = [_Layer(edges) for _ in translator.attentions("cross")]
     for _, batch in pairs.batches(batch_size, track, "Comparing"):
         with evaluating(model):
@@ -87,7 +88,8 @@ def calibration_report(
     found: list[Row] = [{"layer": number, **layer.row()} for number, layer in enumerate(layers)]
     found.append({"layer": "all", **{name: _mean([row[name] for row in found]) for name in MEANS}})
     bins = [{"layer": number, **row} for number, layer in enumerate(layers) for row in layer.bin_rows()]
-    about = {"model": model.name_or_path, "fusion": model.config.fusion, "alpha": model.config.mask_alpha}
+    about = {"model": model.name_or_path}
+    about |= {name: getattr(model.config, key, None) for name, key in (("fusion", "fusion"), ("alpha", "mask_alpha"))}
     about |= {"sentences": len(pairs), "steps": sum(len(pair.ids.target_ids) for pair in pairs)}
     return CalibrationReport(found, bins, about)
 
@@ -104,13 +106,15 @@ class _Layer:
             self.values[name].append(value.double().cpu())
 
     def row(self) -> Row:
-        values = {name: torch.cat(self.values[name]) for name in MEANS}
+        values = {name: torch.cat([torch.empty(0), *self.values[name]]) for name in MEANS}
         # tau is NaN where all scores are equal; anything else that is not a number is the model's fault
         if wrong := [name for name in MEANS if not name.startswith("kendall") and values[name].isnan().any()]:
             raise InputError("model", None, f"{wrong[0]} is not a number", "check its weights, or load it in float32")
         return {name: _mean(values[name].tolist()) for name in MEANS}
 
     def bin_rows(self) -> Iterable[Row]:
+        if not self.values["jsd"]:
+            return
         jsd, entropy = (torch.cat(self.values[name]) for name in ("jsd", "entropy"))
         chosen = torch.bucketize(entropy.clamp(min=0), self.edges, right=True) - 1
         for number, low in enumerate(self.edges.tolist()):
@@ -126,22 +130,29 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 def _look(model: Any, translator: Parts, batch: Batch, layers: list[_Layer]) -> None:
     """Add what one batch shows."""
-    cores = [attention.core for attention in translator.attentions("cross")]
-    with torch.no_grad(), Tape(cores) as tape:
-        outputs = run_model(model, batch.inputs() | {"output_calibration": True})
+    attentions = translator.attentions("cross")
+    masked = hasattr(model, "mask_parameters")
+    with torch.no_grad(), Tape([module for a in attentions for module in a.recorded]) as tape:
+        outputs = run_model(model, batch.inputs() | ({"output_calibration": True} if masked else {}))
+        weights = [attention_weights(tape, attention, batch.attention_mask) for attention in attentions]  # fused ones
     importance = gradient_importance(model, batch, translator)  # [B, T, S]
     real = (batch.attention_mask != 0)[:, None].expand_as(importance)
     steps = batch.labels != -100
     many = real[steps].sum(-1) > 1
-    for layer, core, a, m in zip(layers, cores, outputs.original_attentions, outputs.masks, strict=True):
-        fused = tape.output(core)[1]
-        fused = fused / fused.sum(-1, keepdim=True)
-        before, after = (x.transpose(1, 2)[steps].flatten(0, 1) for x in (a, fused))  # [steps * H, S]
-        layer.add(jsd=jensen_shannon(before, after), entropy=entropy(before))
-        layer.add(entropy_change=entropy(after) - entropy(before), mask_mean=m.mean(1)[steps][real[steps]])
-        for name, scores in (("kendall_attention", a.mean(1)), ("kendall_mask", m.mean(1))):
-            tau = kendall_tau(scores[steps], importance[steps], real[steps])
-            layer.add(**{name: tau[many]})
+    originals = outputs.original_attentions if masked else weights
+
+    def tau(scores: Tensor) -> Tensor:
+        return kendall_tau(scores.mean(1)[steps], importance[steps], real[steps])[many]
+
+    for number, (layer, a) in enumerate(zip(layers, originals, strict=True)):
+        before = a.transpose(1, 2)[steps].flatten(0, 1)  # [steps * H, S]
+        layer.add(entropy=entropy(before), kendall_attention=tau(a))
+        if masked:
+            after = weights[number].transpose(1, 2)[steps].flatten(0, 1)
+            after = after / after.sum(-1, keepdim=True)
+            layer.add(jsd=jensen_shannon(before, after), entropy_change=entropy(after) - entropy(before))
+            m = outputs.masks[number]
+            layer.add(kendall_mask=tau(m), mask_mean=m.mean(1)[steps][real[steps]])
 
 
 @torch.inference_mode(False)

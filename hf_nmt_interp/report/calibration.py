@@ -24,10 +24,11 @@ def calibration_rows(reports: Sequence[CalibrationReport]) -> list[Row]:
 
 
 def plot_calibration(reports: Sequence[CalibrationReport], folder: str | Path, kind: str = "svg") -> list[Path]:
-    """Figures 4 to 7 and table 5 of lu2021, each with its numbers as CSV of the same name.
+    """Figures 2 and 4 to 7 and table 5 of lu2021, each with its numbers as CSV of the same name.
 
     Args:
-        reports: of one or several models; masks against alpha need two with known alpha.
+        reports: of one or several models; masks against alpha need two with known alpha, and show BLEU if `about` does;
+            plain translators are in the correlation with gradients only.
         folder: where they go; made if it is not there.
         kind: "svg" or "pdf".
 
@@ -39,12 +40,14 @@ def plot_calibration(reports: Sequence[CalibrationReport], folder: str | Path, k
     folder.mkdir(parents=True, exist_ok=True)
     layers = [row for row in calibration_rows(reports) if row["layer"] != "all"]
     bins = [{"model": name_of(report), **row} for report in reports for row in report.bins]
+    calibrated = [row for row in layers if row["jsd"] is not None]
     figures: dict[str, tuple[list[Row], Any]] = {
-        "jsd_by_layer": _by_layer(layers, "JSD(original, fused)", {"jsd": ""}),
-        "entropy_change_by_layer": _by_layer(layers, "entropy change", {"entropy_change": ""}),
+        "jsd_by_layer": _by_layer(calibrated, "JSD(original, fused)", {"jsd": ""}),
+        "entropy_change_by_layer": _by_layer(calibrated, "entropy change", {"entropy_change": ""}),
         "jsd_by_entropy": (bins, _by_entropy),
-        "kendall_by_layer": _by_layer(layers, "Kendall tau with gradients", _TAUS),
     }
+    figures = figures if calibrated else {}
+    figures["kendall_by_layer"] = _by_layer(layers, "Kendall tau with gradients", _TAUS)
     if len(against := mask_means(reports)) > 1:
         figures["mask_by_alpha"] = (against, _by_alpha)
     for name, (rows, draw) in figures.items():
@@ -56,9 +59,10 @@ def plot_calibration(reports: Sequence[CalibrationReport], folder: str | Path, k
 
 
 def mask_means(reports: Sequence[CalibrationReport]) -> list[Row]:
-    """Mean mask of each model whose alpha is known, by alpha (figure 4)."""
+    """Mean mask, and BLEU if `about` has it, of each model whose alpha is known, by alpha (figure 4)."""
     known = [report for report in reports if report.about.get("alpha") is not None]
     rows = [{"model": name_of(r), "alpha": r.about["alpha"], "mask_mean": r.mask_mean} for r in known]
+    rows = [row | ({"bleu": r.about["bleu"]} if "bleu" in r.about else {}) for row, r in zip(rows, known, strict=True)]
     return sorted(rows, key=lambda row: row["alpha"])
 
 
@@ -75,6 +79,7 @@ def _by_layer(layers: Sequence[Row], label: str, names: dict[str, str]) -> tuple
     def draw(axis: Any, rows: list[Row]) -> None:
         models = _grouped(rows, "model").items()
         groups = [(model + more, [row[name] for row in own]) for model, own in models for name, more in names.items()]
+        groups = [(name, values) for name, values in groups if any(value is not None for value in values)]
         bars(axis, groups, [1 + layer for layer in sorted({row["layer"] for row in rows})])  # from 1, as in the paper
         axis.set(xlabel="decoder layer", ylabel=label)
 
@@ -96,5 +101,14 @@ def _by_entropy(axis: Any, rows: list[Row]) -> None:
 
 
 def _by_alpha(axis: Any, rows: list[Row]) -> None:
-    axis.plot([row["alpha"] for row in rows], [row["mask_mean"] for row in rows], marker="o", color=PALETTE[0])
+    line = [(row["alpha"], row["mask_mean"]) for row in rows]
+    axis.plot(*zip(*line, strict=True), marker="o", color=PALETTE[0], label="mean mask")
     axis.set(xlabel="alpha", ylabel="mean mask", ylim=(0, 1))
+    if min(alpha for alpha, _ in line) > 0:
+        axis.set_xscale("log")
+    if scored := [(row["alpha"], row["bleu"]) for row in rows if "bleu" in row]:
+        other = axis.twinx()
+        other.plot(*zip(*scored, strict=True), marker="s", color=PALETTE[1], linestyle=DASHES[1])
+        axis.plot([], [], marker="s", color=PALETTE[1], linestyle=DASHES[1], label="BLEU")
+        other.set_ylabel("BLEU", fontsize=9)
+        other.tick_params(labelsize=8)

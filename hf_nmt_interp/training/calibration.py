@@ -11,12 +11,12 @@ from torch import Tensor
 from transformers import GenerationConfig, TrainerCallback
 
 from hf_nmt_interp.decoding.batch import decoder_inputs
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.models.calibrated import CalibratedAttentionMixin
 from hf_nmt_interp.models.demo import find_model
 from hf_nmt_interp.models.loading import class_of_family, load_config, load_model
 from hf_nmt_interp.training.arguments import option
-from hf_nmt_interp.training.losses import label_smoothed_cross_entropy, linear_cross_entropy, mask_distance, mask_loss
+from hf_nmt_interp.training.losses import PENALTIES, label_smoothed_cross_entropy, linear_cross_entropy, mask_loss
 from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
 
 
@@ -43,14 +43,16 @@ def load_calibrated(name: str, from_scratch: bool = False, **settings: Any) -> A
 
 @dataclass
 class CalibrationConfig(TranslationConfig):
-    """`TranslationConfig` with the weight of the masks' distance from 1."""
+    """`TranslationConfig` with the penalty on the masks' distance from 1 and its weight."""
 
     alpha: float = option(0.1, "Weight of ||1 - m||_2 in the mask network's loss; larger perturbs less.")
+    penalty: str = option("step", "Norm of 1 - m: of each step, averaged (step), or of all masks (global), as released.")
 
     def __post_init__(self):
         super().__post_init__()
         if self.alpha < 0:
             raise InputError("alpha", self.alpha, "must not be negative")
+        check_choice("penalty", self.penalty, PENALTIES)
         if self.gradient_checkpointing:
             problem = "it would train both losses on all parameters"
             raise InputError("gradient_checkpointing", None, problem, "turn it off")
@@ -94,7 +96,7 @@ class CalibrationTrainer(TranslationTrainer):
         given = {"attention_mask": None, "decoder_input_ids": decoder_inputs(self.model, labels)} | inputs
         batch = {name: given[name] for name in ("input_ids", "attention_mask", "decoder_input_ids")}
         fused, perturbed, masks, outputs = self._both_losses(model, labels, batch, return_outputs)
-        distance = mask_distance(masks, labels)
+        distance = PENALTIES[self.args.penalty](masks, labels)
         self._seen.append(_summary(perturbed, distance, masks, inputs))
         second = mask_loss(perturbed, distance, self.args.alpha)
         # the second loss adds its gradient and not its value

@@ -97,6 +97,23 @@ def mask_distance(masks: Sequence[Tensor], labels: Tensor) -> Tensor:
     return by_step.masked_fill(labels == -100, 0).sum()
 
 
+def global_mask_distance(masks: Sequence[Tensor], labels: Tensor) -> Tensor:
+    """One norm ||1 - m||_2 over all layers, heads, sentences, steps and source tokens / source length (their code).
+
+    Args:
+        masks: m of each layer [B, H, T, S], 1 at padding.
+        labels: [B, T], -100 is ignored.
+
+    >>> global_mask_distance([torch.tensor([[[[0.4, 0.2, 1.0, 1.0]]]])], torch.tensor([[7]])).item()
+    0.25
+    """
+    steps = (labels != -100)[:, None, :, None]  # [B, 1, T, 1]
+    return torch.stack([(1 - mask) * steps for mask in masks]).norm() / masks[0].shape[-1]
+
+
+PENALTIES = {"step": mask_distance, "global": global_mask_distance}
+
+
 def mask_loss(perturbed_cross_entropy: Tensor, distance: Tensor, alpha: float) -> Tensor:
     """What the mask network minimises: -L_NMT under perturbed weights + alpha ||1 - m||_2 (lu2021, eq. 5)."""
     return alpha * distance - perturbed_cross_entropy

@@ -3,6 +3,7 @@
 Also for analysis/distributions.py and report/calibration.py.
 """
 
+import copy
 import csv
 import json
 import math
@@ -21,6 +22,7 @@ from hf_nmt_interp.analysis.calibration import (
 )
 from hf_nmt_interp.decoding.batch import make_batch
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.families import parts
 from hf_nmt_interp.report.calibration import calibration_rows, mask_means, plot_calibration
 from hf_nmt_interp.text.tokens import encode_source, encode_target
 from tests.calibrated_models import calibrated_copy, tiny_calibrated
@@ -146,10 +148,25 @@ def test_the_model_translates_if_there_are_no_targets(calibrated):
     assert all(-1 <= row["kendall_mask"] <= 1 for row in report.layers)
 
 
+def test_a_plain_translator_as_a_calibrated_one_whose_attention_it_has(calibrated):
+    """Fused weights equal to the original ones: entropy and tau of both models agree (figure 2)."""
+    model, tokenizer, _ = calibrated
+    same = copy.deepcopy(model)
+    with torch.no_grad():
+        for attention in parts(same).attentions("cross"):
+            attention.core.fusion.bias.fill_(50.0)  # gates at 1 take the original weights alone
+    plain = tiny_model("marian", vocab_size=len(tokenizer))
+    plain.load_state_dict(same.state_dict(), strict=False)
+    found, expected = (calibration_report(m, tokenizer, SOURCES, TARGETS) for m in (plain, same))
+    assert found.bins == []
+    for row, other in zip(found.layers, expected.layers, strict=True):
+        assert row["entropy"] == pytest.approx(other["entropy"], rel=1e-4)
+        assert row["kendall_attention"] == pytest.approx(other["kendall_attention"], abs=1e-3)
+        assert row["mask_mean"] is row["jsd"] is row["kendall_mask"] is row["entropy_change"] is None
+
+
 def test_bad_arguments_are_named(calibrated):
     model, tokenizer, _ = calibrated
-    with pytest.raises(InputError, match="MarianMTModel is not calibrated; train one with"):
-        calibration_report(tiny_model("marian"), tokenizer, SOURCES)
     with pytest.raises(InputError, match="targets: 1 targets for 3 sources; give one each"):
         calibration_report(model, tokenizer, SOURCES, TARGETS[:1])
     with pytest.raises(InputError, match="sources: a list of sentences is needed"):

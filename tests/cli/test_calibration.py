@@ -21,10 +21,14 @@ def test_table_rows_and_figures(run, calibrated_folder, tmp_path):
     assert all(0 < row["mask_mean"] < 1 for row in rows)
 
 
-def test_plain_models_are_refused(run, model_folder):
-    code, out, err = run("calibration", "--model", model_folder, *SENTENCES)
-    assert (code, out) == (2, "")
-    assert "MarianMTModel is not calibrated; train one with" in err
+def test_plain_models_have_no_masks(run, model_folder, tmp_path):
+    options = ("--model", model_folder, *SENTENCES, "--format", "json", "--figures", tmp_path / "figures")
+    code, out, err = run("calibration", *options)
+    assert (code, err) == (0, "")
+    rows = [json.loads(line) for line in out.splitlines()]
+    known = {name for name, value in rows[0].items() if value is not None}
+    assert known == {"model", "layer", "entropy", "kendall_attention"}
+    assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"kendall_by_layer"}
     code, _, err = run("attribute", "--model", model_folder, "--method", "mask", *SENTENCES)
     assert code == 2
     assert "method: 'mask' needs a calibrated model, not MarianMTModel" in err

@@ -58,6 +58,12 @@ def distance(masks: list[list[list[Tensor]]]) -> Tensor:
     return sum(norms) / (len(masks) * len(masks[0]))
 
 
+def global_distance(masks: list[list[list[Tensor]]]) -> float:
+    """One l2 norm of 1 - m over everything, divided by the source length, as the authors' code has it."""
+    total = sum(float((1 - x) ** 2) for layer in masks for head in layer for m in head for x in m)
+    return math.sqrt(total) / len(masks[0][0][0])
+
+
 def mask_loss(perturbed_nmt: Tensor, masks: list[list[list[Tensor]]], alpha: float) -> Tensor:
     """-L_NMT(a_p) + alpha L_c (eq. 5), both summed over steps."""
     return -perturbed_nmt + alpha * distance(masks)

@@ -8,7 +8,7 @@ import torch
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.training.batching import pad_batch
 from hf_nmt_interp.training.calibration import CalibrationConfig, CalibrationTrainer, load_calibrated
-from hf_nmt_interp.training.losses import mask_distance, mask_loss
+from hf_nmt_interp.training.losses import global_mask_distance, mask_distance, mask_loss
 from tests.calibrated_models import tiny_calibrated
 from tests.reference import calibration as twin
 from tests.reference.forward import Attention, describe, run
@@ -101,6 +101,7 @@ def test_losses_agree_with_the_twins():
     labels = torch.tensor([[7, 8, 9, -100]])
     distance = mask_distance(masks, labels)
     assert distance.item() == pytest.approx(twin.distance(lists).item(), rel=1e-12)
+    assert global_mask_distance(masks, labels).item() == pytest.approx(twin.global_distance(lists), rel=1e-12)
     logits = torch.randn(3, 6, generator=generator, dtype=torch.float64)
     nmt = torch.tensor(smoothed_cross_entropy(logits.tolist(), [1, 2, 3], 0.1))
     expected = twin.mask_loss(nmt, lists, 0.3).item()
@@ -126,10 +127,11 @@ def test_accumulated_batches_are_one_large_batch(tmp_path):
     assert whole.state.log_history[0]["loss"] == pytest.approx(parts.state.log_history[0]["loss"], rel=1e-4)
 
 
-def test_training_moves_the_masks_as_alpha_says_and_logs_tell(tmp_path):
+@pytest.mark.parametrize(("penalty", "alpha"), [("step", 20.0), ("global", 500.0)])
+def test_training_moves_the_masks_as_alpha_says_and_logs_tell(tmp_path, penalty, alpha):
     means = []
-    for alpha in (0.0, 20.0):
-        settings = {"alpha": alpha, "max_steps": 8, "learning_rate": 0.03}
+    for alpha in (0.0, alpha):
+        settings = {"alpha": alpha, "penalty": penalty, "max_steps": 8, "learning_rate": 0.03}
         trainer = make_trainer(tmp_path, **settings)
         trainer.train()
         logs = [row for row in trainer.state.log_history if "perturbed_loss" in row]
@@ -189,6 +191,8 @@ def test_load_calibrated_takes_plain_and_calibrated_checkpoints(tmp_path):
 
 
 def test_what_is_wrong_is_said(tmp_path):
+    with pytest.raises(InputError, match="penalty: 'batch' is not one of step, global"):
+        CalibrationConfig(output_dir=str(tmp_path), penalty="batch")
     with pytest.raises(InputError, match="alpha: -1 must not be negative"):
         make_trainer(tmp_path, alpha=-1)
     with pytest.raises(InputError, match="gradient_checkpointing: it would train both losses on all parameters"):

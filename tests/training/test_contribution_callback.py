@@ -58,7 +58,7 @@ def test_every_so_many_steps_by_the_trainer_s_own_log(tmp_path, translator_of):
     assert len(found) == 3
     assert set(found[0]) == {
         f"contributions/reference/{name}"
-        for name in ("source_contribution", "source_entropy", "prefix_entropy", "accuracy")
+        for name in ("source_contribution", "source_part", "source_entropy", "prefix_entropy", "accuracy")
     }
 
 

@@ -1,4 +1,4 @@
-"""Show what calibration does to the cross-attention of calibrated translators, layer by layer (lu2021).
+"""Show what calibration does to the cross-attention of translators, layer by layer (lu2021).
 
 jsd        divergence of original and fused weights, mean over heads and steps (nats)
 entropy    of the original weights
@@ -7,8 +7,9 @@ tau att.   kendall_attention: rank correlation of attention with gradient import
 tau mask   kendall_mask: the same for m; below 0, what matters is masked
 mask       mask_mean, nearer to 1 with a larger alpha
 
-json and tsv have the long names. --figures FOLDER draws them as in the paper, also JSD by entropy and, with --compare,
-masks against alpha, with the numbers of each figure as CSV beside it.
+json and tsv have the long names. A plain translator has entropy and tau att. only. --figures FOLDER draws them as in the
+paper, also JSD by entropy and, with --compare, masks against alpha, and BLEU if the models' folders have the results.json
+of their training; the numbers of each figure are in a CSV file beside it.
 
 Examples:
   hf-nmt-interp calibration --model runs/gate "The cat is sleeping on the sofa." "Where is the station?"
@@ -16,6 +17,8 @@ Examples:
 """
 
 import argparse
+import json
+from pathlib import Path
 
 from hf_nmt_interp.cli import arguments
 from hf_nmt_interp.cli.output import show_progress, write_rows
@@ -35,6 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--figures", type=OutputFolder, metavar="FOLDER", help="draw there, as SVG, numbers as CSV")
 
 
+def _bleu(name: str) -> dict[str, float]:
+    """BLEU of the test, if a training wrote it into the model's folder."""
+    path = Path(name) / "results.json"
+    bleu = json.loads(path.read_text(encoding="utf-8")).get("test_bleu") if path.is_file() else None
+    return {} if bleu is None else {"bleu": bleu}
+
+
 def run(args: argparse.Namespace) -> None:
     sources = arguments.read_sentences(args)
     targets = arguments.read_file(args.target_file)[: args.limit] if args.target_file else None
@@ -48,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
         model, tokenizer = load_for(args, name)
         options = {"batch_size": args.batch_size, "track": show_progress}
         reports.append(calibration_report(model, tokenizer, sources, targets, **options))
-        reports[-1].about["model"] = label
+        reports[-1].about |= {"model": label} | _bleu(name)
     short = SHORT if arguments.chosen_format(args) == "table" else {}
     rows = [{short.get(name, name): x for name, x in row.items()} for row in calibration_rows(reports)]
     rounded = [{name: round(x, 4) if isinstance(x, float) else x for name, x in row.items()} for row in rows]
