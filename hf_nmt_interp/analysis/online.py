@@ -93,7 +93,7 @@ class AlignedGeneration(LogitsProcessor):
         self._attention = attention
         # a token's scores depend on what was decoded before it, or also on itself
         self._shift = 1 if attention and not attention.shifted else 2
-        self.tape = Tape(attention.cross.recorded if attention else [])
+        self.tape = Tape([module for cross in attention.cross for module in cross.recorded] if attention else [])
 
     @property
     def links(self) -> list[Links]:

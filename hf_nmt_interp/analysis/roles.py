@@ -217,7 +217,9 @@ class Syntactic(HeadScore):
     def about(self) -> dict[str, Any]:
         """For each relation, how often the dependent stands at a position relative to its head (figure 3)."""
         offsets = {name: {-o: n for o, n in counts.items()} for name, counts in self.offsets.items() if counts}
-        return {"dependents": {name: {f"{o:+d}": counts[o] for o in sorted(counts)} for name, counts in offsets.items()}}
+        return {
+            "dependents": {name: {f"{o:+d}": counts[o] for o in sorted(counts)} for name, counts in offsets.items()}
+        }
 
     @staticmethod
     def _accuracies(row: Row) -> list[tuple[str, float, float]]:

@@ -3,6 +3,8 @@
 Definitions: docs/methods.md, Attention baselines.
 """
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -11,7 +13,7 @@ from transformers import PreTrainedModel
 from hf_nmt_interp.attribution.base import AttributionMethod, Scores
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.decoding.batch import Batch, label_log_probs, run_model
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.models.families import Attention, WeightedSum, capacity
 
 
@@ -73,8 +75,8 @@ class AttentionWeights(AttributionMethod):
 
     Args:
         model: any supported translator.
-        layer: decoder layer, -1 is the last; None for the choice stored in the model's config, of layer, head and
-            `shifted` (see `best_attention`), and the last layer where there is none.
+        layer: decoder layer, -1 is the last; "mean" for the mean over layers; None for the choice stored in the
+            model's config, of layer, head and `shifted` (see `best_attention`), and the last layer if there is none.
         head: one head, None for the mean over heads.
         shifted: the source weights of y_t are those of the step that has y_t as its input (Chen et al. 2020).
     """
@@ -85,21 +87,28 @@ class AttentionWeights(AttributionMethod):
     def __init__(
         self,
         model: PreTrainedModel,
-        layer: int | None = None,
+        layer: int | str | None = None,
         head: int | None = None,
         shifted: bool | None = None,
     ) -> None:
         super().__init__(model)
         if layer is None:
             layer, head, shifted = _choice(model, head, shifted)
-        layers, own = len(self.parts.cross), self.parts.attentions("decoder")
-        if not -layers <= layer < layers:
-            raise InputError("layer", layer, "is out of range", f"the decoder has {layers} layers, 0 to {layers - 1}")
-        self.cross, self.own = self.parts.cross[layer], own[layer] if own else None
-        if not self.cross.heads:
+        cross, own = self.parts.cross, self.parts.attentions("decoder")
+        if isinstance(layer, str):
+            check_choice("layer", layer, ["mean"])
+            if head is not None:
+                raise InputError("head", head, "is a head of one layer", "leave it out for layer='mean'")
+            self.cross, self.own = [attention for attention in cross if attention.heads], list(own)
+        elif not -len(cross) <= layer < len(cross):
+            known = f"the decoder has {len(cross)} layers, 0 to {len(cross) - 1}"
+            raise InputError("layer", layer, "is out of range", known)
+        else:
+            self.cross, self.own = [cross[layer]], [own[layer]] if own else []
+        if not self.cross or not self.cross[0].heads:
             raise InputError("layer", layer, "has lost all its cross-attention heads", "choose another layer")
-        if head not in (None, *self.cross.heads):
-            kept = ", ".join(map(str, self.cross.heads))
+        if head not in (None, *self.cross[0].heads):
+            kept = ", ".join(map(str, self.cross[0].heads))
             raise InputError("head", head, f"is not a cross-attention head of layer {layer}", f"it has {kept}")
         self.head, self.shifted = head, bool(shifted)
 
@@ -109,7 +118,7 @@ class AttentionWeights(AttributionMethod):
         inputs = batch.inputs()
         if self.shifted:
             inputs["decoder_input_ids"] = all_labels_as_inputs(self.model, batch)
-        with Tape([*self.cross.recorded, *(self.own.recorded if self.own else [])]) as tape:
+        with Tape([module for attention in (*self.cross, *self.own) for module in attention.recorded]) as tape:
             logits = run_model(self.model, inputs).logits
         T = batch.labels.shape[1]
         mask = batch.attention_mask
@@ -120,8 +129,11 @@ class AttentionWeights(AttributionMethod):
         log_probs = label_log_probs(logits[:, :T], batch.labels)
         return Scores.from_inputs(source * kept, decoder * kept, log_probs)
 
-    def weights(self, tape: Tape, attention: Attention | WeightedSum, mask: Tensor) -> Tensor:
-        """[B, P, keys] of the chosen head; zeros if self-attention has lost it."""
+    def weights(self, tape: Tape, attentions: Sequence[Attention | WeightedSum], mask: Tensor) -> Tensor:
+        """[B, P, keys] of the chosen head, mean over layers; zeros if self-attention has lost it."""
+        return torch.stack([self._weights(tape, attention, mask) for attention in attentions]).mean(0)
+
+    def _weights(self, tape: Tape, attention: Attention | WeightedSum, mask: Tensor) -> Tensor:
         weights = attention_weights(tape, attention, mask)
         if self.head is None and attention.heads:
             return weights.mean(1)
@@ -135,5 +147,5 @@ class ShiftedAttention(AttentionWeights):
 
     name = "shifted_attention"
 
-    def __init__(self, model: PreTrainedModel, layer: int | None = None, head: int | None = None) -> None:
+    def __init__(self, model: PreTrainedModel, layer: int | str | None = None, head: int | None = None) -> None:
         super().__init__(model, layer, head, shifted=True)

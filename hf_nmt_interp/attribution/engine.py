@@ -34,6 +34,10 @@ class Division(ABC):
         """The same for units of the attention core."""
         return self.inverse(total)
 
+    def give_back(self, passed: Tensor, came: Tensor) -> Tensor:
+        """What a token passed on [L, K, n], changed to sum up to what came in [L, K, m]; may write into `passed`."""
+        return rescale(passed, came)
+
 
 def rescale(passed: Tensor, came: Tensor) -> Tensor:
     """Scale what a token passed on [L, K, n] to what came in [L, K, m]; what passed on nothing is divided evenly."""
@@ -80,7 +84,7 @@ def through_tokens(
             z = buffer[: tokens.stop - tokens.start, : rows.stop - rows.start]
             for weight, part in rule.split(write(tokens, z)):
                 into.baddbmm_(came[..., rows] * rule.inverse(part.sum(-1))[:, None], part, alpha=weight)
-    return rescale(result, relevance)
+    return rule.give_back(result, relevance)
 
 
 def _slices(length: int, size: int) -> list[slice]:
@@ -136,7 +140,7 @@ def through_addition(rule: Division, relevance: Tensor, a: Tensor, b: Tensor) ->
     for weight, part in rule.split(torch.stack([a, b], -1)):
         share += weight * part * rule.inverse(part.sum(-1, keepdim=True))
     passed = torch.cat([relevance * share[:, None, :, 0], relevance * share[:, None, :, 1]], -1)
-    to_a, to_b = rescale(passed, relevance).chunk(2, -1)
+    to_a, to_b = rule.give_back(passed, relevance).chunk(2, -1)
     return to_a, to_b
 
 
@@ -145,7 +149,7 @@ def through_projection(rule: Division, x: Tensor, weight: Tensor, bias: Tensor) 
     result = torch.zeros_like(x)
     for factor, part in rule.split(torch.addcmul((bias / x.shape[-1])[:, None], weight, x)):
         result += factor * part * rule.inverse(part.sum(-1, keepdim=True))
-    return rescale(result, x.new_ones(len(x), 1))
+    return rule.give_back(result, x.new_ones(len(x), 1))
 
 
 def through_attention(

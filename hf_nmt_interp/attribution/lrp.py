@@ -187,7 +187,12 @@ class _Walk:
     def __init__(
         self, lrp: LRP, recording: Recording, chosen: Tensor, b: int, lengths: tuple[int, int], steps: slice
     ) -> None:
-        self.parts, self.rule, self.values_only, self.norms_scale = lrp.parts, lrp.rule, lrp.values_only, lrp.norms_scale
+        self.parts, self.rule, self.values_only, self.norms_scale = (
+            lrp.parts,
+            lrp.rule,
+            lrp.values_only,
+            lrp.norms_scale,
+        )
         self.recording, self.chosen, self.b, self.steps = recording, chosen, b, steps
         (self.S, self.T), self.K = lengths, steps.stop - steps.start
         self.heads: dict[nn.Module, Tensor] = {}

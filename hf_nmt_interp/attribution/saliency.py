@@ -22,6 +22,7 @@ STEP_SCORES: dict[str, Score] = {  # of the labels' logits and log-probabilities
 }
 AGGREGATES: dict[str, Reduce] = {  # of gradients and embeddings [..., d]
     "product": lambda gradient, embedding: (gradient * embedding).sum(-1),
+    "abs_product": lambda gradient, embedding: (gradient * embedding).sum(-1).abs(),
     "li2016": lambda gradient, embedding: gradient.abs().mean(-1),
 }
 
@@ -39,7 +40,8 @@ class Saliency(AttributionMethod):
         sigma: deviation of the noise, relative to the range of the sentence's own embeddings.
         average: over copies, "normalised" (each copy clamped at 0 and divided by its sum over the source) or "raw".
         seed: of the noise.
-        aggregate: over the units of an embedding, "product" (psi) or "li2016" (mean |d p / d E_i|, eq. 4).
+        aggregate: over the units of an embedding, "product" (psi), "abs_product" (|psi|; inferred from the authors'
+            option `--abs`) or "li2016" (mean |d p / d E_i|, eq. 4).
         max_memory: bytes to stay within, roughly; more work is done piece by piece.
 
     Example: `Saliency(model, smoothgrad=30)(input_ids=ids, labels=labels, attention_mask=mask).source  # [B, T, S]`

@@ -123,7 +123,7 @@ class SmoothedAttention(AttentionWeights):
     def __init__(
         self,
         model: PreTrainedModel,
-        layer: int | None = None,
+        layer: int | str | None = None,
         head: int | None = None,
         smoothgrad: int = 30,
         sigma: float = 0.15,

@@ -27,8 +27,8 @@ def plot_calibration(reports: Sequence[CalibrationReport], folder: str | Path, k
     """Figures 2 and 4 to 7 and table 5 of lu2021, each with its numbers as CSV of the same name.
 
     Args:
-        reports: of one or several models; masks against alpha need two with known alpha, and show BLEU if `about` does;
-            plain translators are in the correlation with gradients only.
+        reports: of one or several models; masks against alpha need two with known alpha, and show BLEU if it is in
+            `about`; plain translators are in the correlation with gradients only.
         folder: where they go; made if it is not there.
         kind: "svg" or "pdf".
 

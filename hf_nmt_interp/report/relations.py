@@ -39,7 +39,11 @@ def plot_relations(report: HeadReport, path: str | Path) -> None:
     draw_lines(left, lines, marker=".")
     left.set(xlabel="position of the dependent relative to its head", ylabel="share of the relation's pairs")
     left.legend(frameon=False, fontsize=7)
-    bars(right, [(name, [row[name] for row in rows]) for name in ("accuracy", "baseline")], [_label(row) for row in rows])
+    bars(
+        right,
+        [(name, [row[name] for row in rows]) for name in ("accuracy", "baseline")],
+        [_label(row) for row in rows],
+    )
     right.tick_params(axis="x", labelrotation=45)
     right.set_ylabel("accuracy of the best head")
     right.legend(frameon=False, fontsize=7)

@@ -27,7 +27,11 @@ from hf_nmt_interp.text.tokens import encode_source, encode_target
 
 ACCURACY, KL = "accuracy", "kl_to_final"
 STUDIED = (*STATISTICS, ACCURACY, KL)
-WITH_PREFIX = ("source_contribution", "source_part", "prefix_entropy")  # the first step has no prefix, so these say nothing there
+WITH_PREFIX = (
+    "source_contribution",
+    "source_part",
+    "prefix_entropy",
+)  # the first step has no prefix, so these say nothing there
 _POOL = 5  # sources translated for each that is wanted: not all translations have the right length
 _LEAST = 1e-12  # share below which a final model's influence counts as this much in the KL divergence
 

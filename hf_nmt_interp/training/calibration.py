@@ -46,7 +46,9 @@ class CalibrationConfig(TranslationConfig):
     """`TranslationConfig` with the penalty on the masks' distance from 1 and its weight."""
 
     alpha: float = option(0.1, "Weight of ||1 - m||_2 in the mask network's loss; larger perturbs less.")
-    penalty: str = option("step", "Norm of 1 - m: of each step, averaged (step), or of all masks (global), as released.")
+    penalty: str = option(
+        "step", "Norm of 1 - m: of each step, averaged (step), or of all masks (global), as released."
+    )
 
     def __post_init__(self):
         super().__post_init__()

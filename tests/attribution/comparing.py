@@ -3,7 +3,7 @@
 import torch
 
 LENGTHS = [(5, 4), (3, 6), (2, 1)]
-KINDS = {"product": "psi", "li2016": "li2016"}
+KINDS = {"product": "psi", "abs_product": "abs_psi", "li2016": "li2016"}
 
 
 def pair_of(batch, row, lengths=LENGTHS):

@@ -51,6 +51,9 @@ def test_weights_are_the_models_own(family):
                 ]
                 assert_is(scores, row, *weights)
     assert scores.conservation_gap is None
+    scores = AttentionWeights(model, layer="mean")(**batch)
+    for row in range(len(LENGTHS)):
+        assert_is(scores, row, cross[:, row].mean((0, 1)), own[:, row].mean((0, 1)))
 
 
 @every_family
@@ -122,6 +125,10 @@ def test_pruned_heads_keep_their_numbers(family, gated):
 
 def test_bad_settings_are_named():
     model = tiny_model("marian")
+    with pytest.raises(InputError, match="layer: 'all' is not one of mean"):
+        AttentionWeights(model, layer="all")
+    with pytest.raises(InputError, match="head: 1 is a head of one layer; leave it out for layer='mean'"):
+        AttentionWeights(model, layer="mean", head=1)
     for layer in (2, -3):
         with pytest.raises(InputError, match=f"layer: {layer} is out of range; the decoder has 2 layers, 0 to 1"):
             AttentionWeights(model, layer=layer)

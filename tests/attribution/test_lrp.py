@@ -135,7 +135,9 @@ def test_saturated_attention_in_float32_and_float64(family):
             if any(part in name for part in ("q_proj", ".q.", "query")):
                 weight.mul_(10 if family.startswith("t5") else 30)  # T5 does not scale its scores down
     batch = random_batch(model, [(7, 6), (4, 5)])
-    largest = [w.amax(-1).flatten() for w in Recording(model, parts(model), make_batch(model, **batch)).weights.values()]
+    largest = [
+        w.amax(-1).flatten() for w in Recording(model, parts(model), make_batch(model, **batch)).weights.values()
+    ]
     assert (torch.cat(largest) > 0.999).float().mean() > 0.5
     single, double = LRP(model)(**batch), LRP(model.double())(**batch)
     for name in ("source", "prefix", "start"):

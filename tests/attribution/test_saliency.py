@@ -313,7 +313,7 @@ def test_closed_and_pruned_heads():
     [
         (Saliency, {"score": "loss"}, "score: 'loss' is not one of log_probability, probability, logit"),
         (Saliency, {"average": "mean"}, "average: 'mean' is not one of normalised, raw"),
-        (Saliency, {"aggregate": "sum"}, "aggregate: 'sum' is not one of product, li2016"),
+        (Saliency, {"aggregate": "sum"}, "aggregate: 'sum' is not one of product, abs_product, li2016"),
         (Saliency, {"smoothgrad": -1}, "smoothgrad: -1 noisy copies"),
         (Saliency, {"smoothgrad": 2.5}, "smoothgrad: 2.5 noisy copies"),
         (Saliency, {"smoothgrad": 30, "sigma": 0}, "sigma: 0 must be above 0"),

@@ -48,9 +48,7 @@ class Rule:
             shares += factor * torch.where(total != 0, part / (total + stabilizer * total.sign()), 0.0)
         return shares
 
-    def divide(
-        self, z: Tensor, relevance: Tensor, otherwise: Tensor | None = None, stabilizer: float = 0.0
-    ) -> Tensor:
+    def divide(self, z: Tensor, relevance: Tensor, otherwise: Tensor | None = None, stabilizer: float = 0.0) -> Tensor:
         """Relevance of a group's inputs, rescaled so that its sum is what the group received.
 
         Args:
@@ -60,6 +58,8 @@ class Rule:
             stabilizer: as for `shares`.
         """
         passed = self.shares(z, stabilizer) @ relevance
+        if self.rule == "ratio" and otherwise is None:  # what is lost is divided evenly
+            return passed + (relevance.sum() - passed.sum()) / len(z)
         if passed.sum() == 0:
             return relevance.sum().expand(len(z)) / len(z) if otherwise is None else otherwise
         return passed * (relevance.sum() / passed.sum())

@@ -43,7 +43,8 @@ def _one_copy(
     gradients = torch.cat(torch.autograd.grad(score_of(logits, label, score), (source, prefix)))  # [S + P, d]
     if kind == "li2016":
         return gradients.abs().mean(-1)
-    return (gradients * torch.cat([clean, prefix.detach()])).sum(-1)
+    psi = (gradients * torch.cat([clean, prefix.detach()])).sum(-1)
+    return psi.abs() if kind == "abs_psi" else psi
 
 
 def saliency(
@@ -66,7 +67,7 @@ def saliency(
         input_ids: source tokens [S].
         labels: target tokens [T].
         score: "log_probability", "probability" or "logit".
-        kind: "psi" or "li2016".
+        kind: "psi", "abs_psi" (|psi| of each copy) or "li2016".
         noise: added to the scaled source embeddings before positions [n, S, d].
         average: of the noisy copies, "normalised" or "raw".
 

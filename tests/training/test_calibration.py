@@ -127,10 +127,10 @@ def test_accumulated_batches_are_one_large_batch(tmp_path):
     assert whole.state.log_history[0]["loss"] == pytest.approx(parts.state.log_history[0]["loss"], rel=1e-4)
 
 
-@pytest.mark.parametrize(("penalty", "alpha"), [("step", 20.0), ("global", 500.0)])
-def test_training_moves_the_masks_as_alpha_says_and_logs_tell(tmp_path, penalty, alpha):
+@pytest.mark.parametrize(("penalty", "large"), [("step", 20.0), ("global", 500.0)])
+def test_training_moves_the_masks_as_alpha_says_and_logs_tell(tmp_path, penalty, large):
     means = []
-    for alpha in (0.0, alpha):
+    for alpha in (0.0, large):
         settings = {"alpha": alpha, "penalty": penalty, "max_steps": 8, "learning_rate": 0.03}
         trainer = make_trainer(tmp_path, **settings)
         trainer.train()

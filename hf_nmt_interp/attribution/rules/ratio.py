@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hf_nmt_interp.attribution.engine import Steps, rescale, rescale_heads
+from hf_nmt_interp.attribution.engine import Steps, rescale_heads
 from hf_nmt_interp.attribution.rules.epsilon import Epsilon
 
 
@@ -14,12 +14,18 @@ class Ratio(Epsilon):
     """Divides sums like the epsilon rule, and products by u / sum u'.
 
     The paper ignores non-linear functions, so the softmax passes the relevance of a weight on to its score. It gives
-    no rule for norms; `norm="scale"` treats them as a constant scale.
+    no rule for norms; `norm="scale"` treats them as a constant scale. Sums that nearly cancel would make relevance of
+    1e20 on trained translators, so epsilon is large, and what it absorbs of a token's relevance is divided evenly.
     """
+
+    epsilon: float = 0.1
+
+    def give_back(self, passed: Tensor, came: Tensor) -> Tensor:
+        return passed.add_((came.sum(-1, keepdim=True) - passed.sum(-1, keepdim=True)) / passed.shape[-1])
 
     def product(self, relevance: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         share = relevance * self.inverse(a + b)[:, None]
-        to_a, to_b = rescale(torch.cat([share * a[:, None], share * b[:, None]], -1), relevance).chunk(2, -1)
+        to_a, to_b = self.give_back(torch.cat([share * a[:, None], share * b[:, None]], -1), relevance).chunk(2, -1)
         return to_a, to_b
 
     def attention(

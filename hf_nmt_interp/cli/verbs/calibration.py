@@ -7,9 +7,9 @@ tau att.   kendall_attention: rank correlation of attention with gradient import
 tau mask   kendall_mask: the same for m; below 0, what matters is masked
 mask       mask_mean, nearer to 1 with a larger alpha
 
-json and tsv have the long names. A plain translator has entropy and tau att. only. --figures FOLDER draws them as in the
-paper, also JSD by entropy and, with --compare, masks against alpha, and BLEU if the models' folders have the results.json
-of their training; the numbers of each figure are in a CSV file beside it.
+json and tsv have the long names. A plain translator has entropy and tau att. only. --figures FOLDER draws them as in
+the paper, also JSD by entropy and, with --compare, masks against alpha, and BLEU if the models' folders have the
+results.json of their training; the numbers of each figure are in a CSV file beside it.
 
 Examples:
   hf-nmt-interp calibration --model runs/gate "The cat is sleeping on the sofa." "Where is the station?"

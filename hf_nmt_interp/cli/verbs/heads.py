@@ -131,7 +131,9 @@ class Heads(Translator):
         from hf_nmt_interp.analysis.heads import head_facts
 
         wanted = self.args.relevance_sentences != 0
-        return head_facts(self.model, self.tokenizer, *self.checked(lines), self.counts, relevance=wanted, lrp=self.lrp)
+        return head_facts(
+            self.model, self.tokenizer, *self.checked(lines), self.counts, relevance=wanted, lrp=self.lrp
+        )
 
     @property
     def columns(self) -> dict[str, Any]:
