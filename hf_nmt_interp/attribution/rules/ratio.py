@@ -18,7 +18,7 @@ class Ratio(Epsilon):
     1e20 on trained translators, so epsilon is large, and what it absorbs of a token's relevance is divided evenly.
     """
 
-    epsilon: float = 0.1
+    epsilon: float = 0.5
 
     def give_back(self, passed: Tensor, came: Tensor) -> Tensor:
         return passed.add_((came.sum(-1, keepdim=True) - passed.sum(-1, keepdim=True)) / passed.shape[-1])
