@@ -86,6 +86,21 @@ Extraction = Callable[[np.ndarray, float], Links]
 EXTRACTIONS: dict[str, Extraction] = {"argmax": _argmax, "threshold": _threshold, "mutual": _mutual}
 
 
+SUBWORD_ARGMAX = "subword_argmax"
+
+
+def subword_links(scores: np.ndarray, source: TokenWords, target: TokenWords) -> Links:
+    """Each target subword to its best source subword, given scores [T, S]; a word has the links of its subwords.
+
+    This is how the authors' code aligns (ding2019); special tokens are left out.
+    """
+    kept = [i for i, word in enumerate(source.word_ids) if word is not None]
+    if not kept:
+        return set()
+    words = [source.word_ids[kept[i]] for i in scores[:, kept].argmax(1)]  # of each target subword
+    return {(i, j) for i, j in zip(words, target.word_ids, strict=True) if i is not None and j is not None}
+
+
 def extract_links(scores: np.ndarray, extraction: str = "argmax", threshold: float = 0.2) -> Links:
     """Hard links (source word, target word) from scores of words.
 
@@ -100,10 +115,17 @@ def extract_links(scores: np.ndarray, extraction: str = "argmax", threshold: flo
     >>> extract_links(np.array([[0.9, 0.1], [0.6, 0.4]]), "mutual")
     {(0, 0)}
     """
-    check_choice("extraction", extraction, EXTRACTIONS)
+    check_extraction(extraction)
+    if extraction == SUBWORD_ARGMAX:
+        raise InputError("extraction", extraction, "needs scores of subwords", "use align without joint scores")
     if not 0 < threshold <= 1:
         raise InputError("threshold", threshold, "must be above 0 and at most 1")
     return EXTRACTIONS[extraction](scores, threshold) if scores.size else set()
+
+
+def check_extraction(extraction: str) -> None:
+    """Raise for an unknown way to extract links."""
+    check_choice("extraction", extraction, (*EXTRACTIONS, SUBWORD_ARGMAX))
 
 
 def joint_scores(forward: np.ndarray, backward: np.ndarray) -> np.ndarray:
@@ -230,7 +252,9 @@ def align_words(
     A pair with a side without words is not shown to the model and has no links; the translation of nothing is nothing.
     """
     explainers = make_aligners(model, method, **settings)
-    extract_links(np.zeros((0, 0)), extraction, threshold)  # wrong settings are refused before the work
+    check_extraction(extraction)  # wrong settings are refused before the work
+    by_subwords = extraction == SUBWORD_ARGMAX
+    extract_links(np.zeros((0, 0)), "argmax" if by_subwords else extraction, threshold)
     sources = as_sentences("sources", sources)
     given: Sequence[Any] = [None] * len(sources) if targets is None else as_sentences("targets", targets)
     if len(given) != len(sources):
@@ -245,7 +269,11 @@ def align_words(
     for n, pair, each in zip(full, pairs, zip(*results, strict=True), strict=True):
         scores = combined_scores([word_scores(result.source, pair.source, pair.target) for result in each])
         text = texts[n][1] or " ".join(words_of(tokenizer, pair.ids.target_ids, is_target=True).words)
-        links = extract_links(scores, extraction, threshold)
+        if by_subwords:
+            tokens = combined_scores([result.source for result in each])
+            links = subword_links(tokens, pair.source, pair.target)
+        else:
+            links = extract_links(scores, extraction, threshold)
         found[n] = WordAlignment(pair.source.words, pair.target.words, text, scores, links)
     return found
 
@@ -272,8 +300,9 @@ def align(
         targets: its translation or a list of them, in the same form; None lets the model translate.
         method: an attribution method, None for `default_method(model)`; `lrp` explains the logit of the label here.
             Several, e.g. `attention+saliency:aggregate=li2016`, align by the geometric mean of their p(i | t).
-        settings: `batch_size`; `extraction` and `threshold`, see `extract_links`; `punctuation`, see `encode_source`;
-            `generate`, arguments of `generate()`; all others are settings of the method.
+        settings: `batch_size`; `extraction` and `threshold`, see `extract_links`, `subword_argmax` as the extraction of
+            `subword_links`; `punctuation`, see `encode_source`; `generate`, arguments of `generate()`; all others are
+            settings of the method.
 
     Returns:
         A set of links (source word, target word) for one sentence, a list of sets for a list.

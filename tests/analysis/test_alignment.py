@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hf_nmt_interp as hni
-from hf_nmt_interp.analysis.alignment import combined_scores, extract_links, joint_links, normalise, word_scores
+from hf_nmt_interp.analysis.alignment import (
+    combined_scores,
+    extract_links,
+    joint_links,
+    normalise,
+    subword_links,
+    word_scores,
+)
 from hf_nmt_interp.analysis.symmetrization import HEURISTICS, flip
 from hf_nmt_interp.attribution import AttentionWeights
 from hf_nmt_interp.attribution.api import attribute
@@ -94,6 +101,22 @@ class TestExtraction:
 
 
 class TestAlign:
+    def test_subword_argmax_unites_the_links_of_a_words_subwords(self):
+        source = TokenWords(["a", "b", "c", "</s>"], ["ab", "c"], [0, 0, 1, None], [False, False, False, True])
+        target = TokenWords(["x", "y", "z", "</s>"], ["xy", "z"], [0, 0, 1, None], [False, False, False, True])
+        scores = np.array([[0.1, 0.3, 0.2, 0.9], [0.1, 0.3, 0.4, 0.9], [0.5, 0.1, 0.5, 0.0], [1.0, 0.0, 0.0, 0.0]])
+        assert subword_links(scores, source, target) == {(0, 0), (1, 0), (0, 1)}  # merged, xy would have one link
+        assert extract_links(word_scores(scores, source, target)) == {(0, 0), (0, 1)}
+
+    def test_subword_argmax_of_a_model(self, model, tokenizer):
+        settings = {"method": "attention", "extraction": "subword_argmax"}
+        links = hni.align(model, tokenizer, ENGLISH[:2], GERMAN[:2], **settings)
+        for found, source, target in zip(links, ENGLISH[:2], GERMAN[:2], strict=True):
+            result = attribute(model, tokenizer, source, target, method="attention")
+            assert found == subword_links(result.source, result.source_side, result.target_side)
+        with pytest.raises(hni.InputError, match="extraction: 'subword_argmax' needs scores of subwords; use align"):
+            extract_links(np.eye(2), "subword_argmax")
+
     def test_force_decoding_equals_the_soft_scores(self, model, tokenizer):
         links = hni.align(model, tokenizer, ENGLISH[:3], GERMAN[:3], method="attention")
         results = attribute(model, tokenizer, ENGLISH[:3], GERMAN[:3], method="attention")
