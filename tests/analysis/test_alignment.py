@@ -229,18 +229,18 @@ class TestBestAttention:
         assert hni.align(loaded, tokenizer, sources, targets) == gold
         assert hni.align(loaded, tokenizer, sources, targets, "attention", layer=-1, head=None, shifted=False) != gold
         default = AttentionWeights(loaded)
-        assert (default.cross.core, default.head, default.shifted) == (
+        assert (default.cross[0].core, default.head, default.shifted) == (
             loaded.model.decoder.layers[0].encoder_attn,
             1,
             True,
         )
         explicit = AttentionWeights(loaded, layer=-1, head=None, shifted=False)
-        assert (explicit.cross.core, explicit.head, explicit.shifted) == (
+        assert (explicit.cross[0].core, explicit.head, explicit.shifted) == (
             loaded.model.decoder.layers[-1].encoder_attn,
             None,
             False,
         )
-        assert AttentionWeights(loaded, shifted=False).cross.core is loaded.model.decoder.layers[-1].encoder_attn
+        assert AttentionWeights(loaded, shifted=False).cross[0].core is loaded.model.decoder.layers[-1].encoder_attn
 
     def test_wrong_input(self, model, tokenizer):
         with pytest.raises(hni.InputError, match="gold: 0 pairs, but 1 sources and 1 targets"):
