@@ -50,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--method", metavar="NAME", help=help)
     help = "a setting of the method; may be repeated"
     group.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=help)
-    group.add_argument("--extraction", default="argmax", metavar="NAME", help="argmax (default), subword_argmax, threshold or mutual")
+    group.add_argument(
+        "--extraction", default="argmax", metavar="NAME", help="argmax (default), subword_argmax, threshold or mutual"
+    )
     group.add_argument("--threshold", type=float, default=0.2, metavar="P", help="default: %(default)s")
     group.add_argument("--reverse-model", metavar="NAME", help="translator of the other direction, to symmetrise with")
     help = "intersection, union, grow-diag, grow-diag-final (default with --reverse-model), grow-diag-final-and"
