@@ -44,9 +44,8 @@ def load_config(name: str, argument: str = "--model") -> Any:
 
 def class_of_family(mixin: Any, prefix: str, name: str, config: Any) -> Any:
     """The class, of those with a mixin and a prefix such as "gated", for the family of a checkpoint and its config."""
-    classes = {
-        c.config_class.model_type.removeprefix(f"{prefix}_"): c for c in mixin.__subclasses__() if c.config_class
-    }
+    known = [kind for kind in mixin.__subclasses__() if kind.config_class]
+    classes = {kind.config_class.model_type.removeprefix(f"{prefix}_"): kind for kind in known}
     if (family := config.model_type.removeprefix(f"{prefix}_")) not in classes:
         problem = f"is of the family {family!r}, which has no {prefix} models"
         raise InputError("name", name, problem, f"{', '.join(classes)} have")
@@ -133,11 +132,8 @@ def _check_weights(argument: str, name: str, model: Any, info: dict[str, Any]) -
     if bad := next((key for key, weight in weights if not weight.isfinite().all()), None):
         raise InputError(argument, name, f"has NaN or inf in {bad}", "take an earlier checkpoint")
     if unused := sorted(info["unexpected_keys"]):
-        print(
-            f"hf-nmt-interp: {argument}: {name!r} has weights that its config.json has no place for, {unused[0]} and "
-            f"{len(unused) - 1} others; they are left out",
-            file=sys.stderr,
-        )
+        problem = f"has weights that its config.json has no place for, {unused[0]} and {len(unused) - 1} others"
+        print(f"hf-nmt-interp: {argument}: {name!r} {problem}; they are left out", file=sys.stderr)
 
 
 def _is_offline(error: Exception) -> bool:

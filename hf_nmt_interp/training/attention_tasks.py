@@ -9,12 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from hf_nmt_interp.errors import InputError, check_choice
-from hf_nmt_interp.models.lstm import (
-    LSTMAttentionConfig,
-    LSTMAttentionForSequenceClassification,
-    LuongSeq2SeqConfig,
-    LuongSeq2SeqForConditionalGeneration,
-)
+from hf_nmt_interp.models import lstm
 from hf_nmt_interp.models.proxy import BagOfWordsConfig, BagOfWordsProxy
 from hf_nmt_interp.studies.attention_learning import RUNS, TrainingRun, evaluation_steps
 from hf_nmt_interp.studies.keywords import PAD, WordIds, planted_texts, read_texts, write_texts
@@ -77,9 +72,9 @@ class Translation(Task):
         size = len(self.tokenizer)
         if run.attention_mode is None:
             return BagOfWordsProxy(BagOfWordsConfig(vocab_size=size, pad_token_id=self.pad_id))
-        settings: dict[str, Any] = special_ids(self.tokenizer) | read_settings(self.settings, LuongSeq2SeqConfig)
-        config = LuongSeq2SeqConfig(vocab_size=size, **settings | {"attention_mode": run.attention_mode})
-        return LuongSeq2SeqForConditionalGeneration(config)
+        settings: dict[str, Any] = special_ids(self.tokenizer) | read_settings(self.settings, lstm.LuongSeq2SeqConfig)
+        config = lstm.LuongSeq2SeqConfig(vocab_size=size, **settings | {"attention_mode": run.attention_mode})
+        return lstm.LuongSeq2SeqForConditionalGeneration(config)
 
 
 class Classification(Task):
@@ -116,9 +111,9 @@ class Classification(Task):
         sizes: dict[str, Any] = {"vocab_size": len(self.ids), "pad_token_id": PAD}
         if run.attention_mode is None:
             return BagOfWordsProxy(BagOfWordsConfig(output_size=len(self.ids.classes), **sizes))
-        settings: dict[str, Any] = sizes | read_settings(self.settings, LSTMAttentionConfig)
+        settings: dict[str, Any] = sizes | read_settings(self.settings, lstm.LSTMAttentionConfig)
         settings |= {"attention_mode": run.attention_mode, "num_labels": len(self.ids.classes)}
-        return LSTMAttentionForSequenceClassification(LSTMAttentionConfig(**settings))
+        return lstm.LSTMAttentionForSequenceClassification(lstm.LSTMAttentionConfig(**settings))
 
 
 TASKS: dict[str, Any] = {"translation": Translation, "classification": Classification}

@@ -3,6 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
+from hf_nmt_interp.report.terminal import table
 from hf_nmt_interp.training.job import Job
 
 
@@ -34,10 +37,6 @@ def describe(model: Any) -> dict[str, Any]:
 
 def print_table(results: dict[str, dict[str, Any]]) -> None:
     """Heads, parameters and scores of each model."""
-    from rich.console import Console
-
-    from hf_nmt_interp.report.terminal import table
-
     rows = []
     for name, found in results.items():
         row = {"model": name, "heads e/d/d-e": found["heads"], "parameters": f"{found['parameters']:,}"}
