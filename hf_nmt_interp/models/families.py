@@ -170,12 +170,7 @@ class Parts:
 
 
 def parts(model: nn.Module) -> Parts:
-    """Take a translator apart.
-
-    Args:
-        model: Marian, BART, mBART, M2M100/NLLB, T5/mT5, BERT2BERT, this project's LSTM and convolutional translators,
-            or a subclass of these.
-    """
+    """Take a translator apart: one of the families in `_BUILDERS`, or a subclass of these."""
     for base in type(model).__mro__:
         if base.__name__ in _BUILDERS:
             return _BUILDERS[base.__name__](model)

@@ -19,13 +19,10 @@ _NO_CONNECTION = "no connection to the Hub, and not downloaded before; give a lo
 
 
 def load_model(kind: Any, name: str, argument: str = "--model", **settings: Any) -> Any:
-    """A model in float32; refused if weights are missing, of other shapes, or no numbers.
+    """A model of a class, or Auto class, in float32; refused if weights are missing, of other shapes, or no numbers.
 
-    Args:
-        kind: an Auto class or a class of models.
-        name: folder, id on the Hub, or a translator in the box such as `demo:en-de`.
-        argument: what an error calls the name.
-        settings: of `from_pretrained`.
+    Its name is a folder, an id on the Hub, or a translator in the box such as `demo:en-de`, and errors call it
+    `argument`; the settings are those of `from_pretrained`.
     """
     settings |= {"dtype": "float32", "trust_remote_code": False}
     with _reading(name, argument) as place:

@@ -77,17 +77,9 @@ def usage(name: str, config: dict[str, Any], source_lang: str | None = None) -> 
 
 
 def curve_of(model: Any, tokenizer: Any, pairs: list[tuple[str, str]], data: str, method: str = "lrp") -> dict | None:
-    """Source contribution by target position over sentence pairs; no rows if the method has no rules for the model.
+    """Source contribution by target position over sentence pairs: method, sentences, data (what they are) and rows.
 
-    Args:
-        model: the translator.
-        tokenizer: its tokenizer.
-        pairs: sentences and their translations.
-        data: what they are, for the card.
-        method: that explains.
-
-    Returns:
-        method, sentences, data and rows of the curve; None if there are no pairs.
+    None without pairs; no rows if the method has no rules for the model.
     """
     from hf_nmt_interp.analysis.contributions import mean_curve
     from hf_nmt_interp.attribution import METHODS

@@ -15,7 +15,7 @@ from hf_nmt_interp.studies.attention_learning import RUNS, TrainingRun, evaluati
 from hf_nmt_interp.studies.keywords import PAD, WordIds, planted_texts, read_texts, write_texts
 from hf_nmt_interp.text.corpus import Example
 from hf_nmt_interp.training.arguments import GIVE_FILES, DataArguments, open_split
-from hf_nmt_interp.training.batching import cut_by_tokens, pad_batch
+from hf_nmt_interp.training.batching import cut_by_tokens, pad_batch, sizes_of
 from hf_nmt_interp.training.callbacks import SnapshotCallback
 from hf_nmt_interp.training.data import encode_examples
 from hf_nmt_interp.training.job import find_checkpoint
@@ -46,8 +46,7 @@ class Task(ABC):
     def valid_batches(self) -> Iterator[dict[str, Tensor]]:
         """The validation set in batches of like length, always the same."""
         rows = sorted(self.valid, key=lambda example: (len(example["input_ids"]), len(example["labels"])))
-        sizes = [(len(example["labels"]), len(example["input_ids"])) for example in rows]
-        for cut in cut_by_tokens(sizes, self.valid_tokens):
+        for cut in cut_by_tokens(list(map(sizes_of, rows)), self.valid_tokens):
             yield self.collate(rows[cut])
 
 

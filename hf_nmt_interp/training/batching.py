@@ -66,7 +66,7 @@ class TokenBatches(IterableDataset):
         self._length = self._count() if isinstance(examples, Sized) else None
 
     def _count(self) -> int:
-        batches = sum(1 for _ in cut_by_tokens(sorted(map(_sizes, self.examples)), self.budget))
+        batches = sum(1 for _ in cut_by_tokens(sorted(map(sizes_of, self.examples)), self.budget))
         if batches < self.world:
             problem = f"they fill {batches} batches of {self.budget} tokens for {self.world} process(es)"
             raise InputError("examples", None, problem, "give more examples or a smaller budget")
@@ -98,8 +98,8 @@ class TokenBatches(IterableDataset):
         rng = Random(f"{self.seed}-{self.epoch}")
         for examples in self._windows():
             rng.shuffle(examples)  # examples of the same sizes meet others in each epoch
-            examples.sort(key=_sizes)
-            cuts = list(cut_by_tokens([_sizes(e) for e in examples], self.budget))
+            examples.sort(key=sizes_of)
+            cuts = list(cut_by_tokens(list(map(sizes_of, examples)), self.budget))
             rng.shuffle(cuts)
             for cut in cuts:
                 yield examples[cut]
@@ -111,5 +111,6 @@ class TokenBatches(IterableDataset):
             yield self.collate(dealt[self.rank])
 
 
-def _sizes(example: Example) -> tuple[int, int]:
+def sizes_of(example: Example) -> tuple[int, int]:
+    """Tokens of target and source."""
     return len(example["labels"]), len(example["input_ids"])

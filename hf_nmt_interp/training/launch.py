@@ -58,7 +58,7 @@ def run_training(
     make_parser: Callable[[], Any],  # returns a `training_parser` whose first dataclass is a `StartArguments`
     # from arguments of the script, the data and the trainer to the trainer's class, the model and its tokenizer
     build: Callable[[Any, Any, Any], tuple[Any, Any, Any]],
-    finish: Callable[[Any, Any], None] | None = None,  # trains and writes, given `Job` and the script's arguments
+    finish: Callable[[Any, Any], None] | None = None,  # trains and writes by a `Job`; None is `Job.complete`
 ) -> None:
     """Read the command line, build the model, train and test it, and write the results."""
     start_missing_processes()

@@ -47,7 +47,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Sum over labels [...] but -100 of the cross entropy of logits [..., V] with uniform label smoothing.
+    """Cross entropy with uniform smoothing (Vaswani et al. 2017) of logits [..., V], summed over labels but -100.
 
     >>> label_smoothed_cross_entropy(torch.zeros(1, 2, 4), torch.tensor([[3, -100]]), 0.1).exp().round().item()
     4.0

@@ -29,9 +29,6 @@ class BagOfWordsProxy(PreTrainedModel):
         if isinstance(module, nn.Embedding | nn.Linear):
             init.normal_(module.weight, std=self.config.embedding_size**-0.5)
 
-    def get_input_embeddings(self) -> nn.Module:
-        return self.embed_tokens
-
     def output_logits(self, context: Tensor) -> Any:
         """Logits [..., V] from embeddings, or their means, [..., d]."""
         return self.projection(context)
