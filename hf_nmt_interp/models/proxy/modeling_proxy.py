@@ -53,7 +53,7 @@ class BagOfWordsProxy(PreTrainedModel):
         mask = e.new_ones(e.shape[:2]) if attention_mask is None else attention_mask.to(e.dtype)
         mean = (mask[:, None] @ e)[:, 0] / mask.sum(-1, keepdim=True)  # [B, d]
         logits = self.output_logits(mean)[:, None]  # [B, 1, V]
-        loss = None
+        loss: Any = None
         if labels is not None:
             logits = logits.expand(-1, labels[0].numel(), -1)
             loss = fixed_cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), num_items_in_batch)
