@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -169,12 +170,7 @@ class Parts:
 
 
 def parts(model: nn.Module) -> Parts:
-    """Take a translator apart.
-
-    Args:
-        model: Marian, BART, mBART, M2M100/NLLB, T5/mT5, BERT2BERT, this project's LSTM and convolutional translators,
-            or a subclass of these.
-    """
+    """Take a translator apart: one of the families in `_BUILDERS`, or a subclass of these."""
     for base in type(model).__mro__:
         if base.__name__ in _BUILDERS:
             return _BUILDERS[base.__name__](model)
@@ -193,33 +189,28 @@ def capacity(model: Any, side: str) -> tuple[int, int | None]:
     return stack.get_input_embeddings().num_embeddings, positions(stack)
 
 
-def _bart_like(norm_first: bool) -> Callable[[Any], Parts]:
-    def build(model) -> Parts:
-        def attention(core: Any, kind: str) -> Attention:
-            projections = core.q_proj, core.k_proj, core.v_proj, core.out_proj
-            config = model.config
-            before = config.encoder_attention_heads if kind == "encoder" else config.decoder_attention_heads
-            sizes = core.head_dim, core.scaling, _heads(core, before), before
-            return Attention(kind, core, *projections, *sizes, calibrated=hasattr(core, "fusion"))
+def _bart_like(model: Any, norm_first: bool) -> Parts:
+    def attention(core: Any, kind: str) -> Attention:
+        projections = core.q_proj, core.k_proj, core.v_proj, core.out_proj
+        before = getattr(model.config, f"{'encoder' if kind == 'encoder' else 'decoder'}_attention_heads")
+        sizes = core.head_dim, core.scaling, _heads(core, before), before
+        return Attention(kind, core, *projections, *sizes, calibrated=hasattr(core, "fusion"))
 
-        def sublayers(layer: Any, decoder: bool) -> Iterator[Sublayer]:
-            own = attention(layer.self_attn, "decoder" if decoder else "encoder")
-            yield Sublayer(own, layer.self_attn_layer_norm, norm_first)
-            if decoder:
-                yield Sublayer(attention(layer.encoder_attn, "cross"), layer.encoder_attn_layer_norm, norm_first)
-            branch = FeedForward(layer.fc1, layer.fc2, layer.activation_fn)
-            yield Sublayer(branch, layer.final_layer_norm, norm_first)
+    def sublayers(layer: Any, decoder: bool) -> Iterator[Sublayer]:
+        own = attention(layer.self_attn, "decoder" if decoder else "encoder")
+        yield Sublayer(own, layer.self_attn_layer_norm, norm_first)
+        if decoder:
+            yield Sublayer(attention(layer.encoder_attn, "cross"), layer.encoder_attn_layer_norm, norm_first)
+        yield Sublayer(FeedForward(layer.fc1, layer.fc2, layer.activation_fn), layer.final_layer_norm, norm_first)
 
-        def stack(module: Any, decoder: bool) -> Stack:
-            layers = [list(sublayers(layer, decoder)) for layer in module.layers]
-            scale = float(getattr(module, "embed_scale", 1.0))
-            first, last = getattr(module, "layernorm_embedding", None), getattr(module, "layer_norm", None)
-            return Stack(module, module.embed_tokens, scale, first, layers, last, [module.embed_positions])
+    def stack(module: Any, decoder: bool) -> Stack:
+        layers = [list(sublayers(layer, decoder)) for layer in module.layers]
+        scale = float(getattr(module, "embed_scale", 1.0))
+        first, last = getattr(module, "layernorm_embedding", None), getattr(module, "layer_norm", None)
+        return Stack(module, module.embed_tokens, scale, first, layers, last, [module.embed_positions])
 
-        stacks = stack(model.model.encoder, decoder=False), stack(model.model.decoder, decoder=True)
-        return Parts(*stacks, model.lm_head, logits_bias=getattr(model, "final_logits_bias", None))
-
-    return build
+    stacks = stack(model.model.encoder, decoder=False), stack(model.model.decoder, decoder=True)
+    return Parts(*stacks, model.lm_head, logits_bias=getattr(model, "final_logits_bias", None))
 
 
 def _heads(core: Any, before: int) -> list[int]:
@@ -294,10 +285,10 @@ def _not_a_transformer(model: Any) -> Parts:
 
 
 _BUILDERS: dict[str, Callable[[Any], Parts]] = {
-    "MarianMTModel": _bart_like(norm_first=False),
-    "BartForConditionalGeneration": _bart_like(norm_first=False),
-    "MBartForConditionalGeneration": _bart_like(norm_first=True),
-    "M2M100ForConditionalGeneration": _bart_like(norm_first=True),
+    "MarianMTModel": partial(_bart_like, norm_first=False),
+    "BartForConditionalGeneration": partial(_bart_like, norm_first=False),
+    "MBartForConditionalGeneration": partial(_bart_like, norm_first=True),
+    "M2M100ForConditionalGeneration": partial(_bart_like, norm_first=True),
     "T5ForConditionalGeneration": _t5,
     "MT5ForConditionalGeneration": _t5,
     "EncoderDecoderModel": _bert2bert,

@@ -19,13 +19,10 @@ _NO_CONNECTION = "no connection to the Hub, and not downloaded before; give a lo
 
 
 def load_model(kind: Any, name: str, argument: str = "--model", **settings: Any) -> Any:
-    """A model in float32; refused if weights are missing, of other shapes, or no numbers.
+    """A model of a class, or Auto class, in float32; refused if weights are missing, of other shapes, or no numbers.
 
-    Args:
-        kind: an Auto class or a class of models.
-        name: folder, id on the Hub, or a translator in the box such as `demo:en-de`.
-        argument: what an error calls the name.
-        settings: of `from_pretrained`.
+    Its name is a folder, an id on the Hub, or a translator in the box such as `demo:en-de`, and errors call it
+    `argument`; the settings are those of `from_pretrained`.
     """
     settings |= {"dtype": "float32", "trust_remote_code": False}
     with _reading(name, argument) as place:
@@ -44,9 +41,8 @@ def load_config(name: str, argument: str = "--model") -> Any:
 
 def class_of_family(mixin: Any, prefix: str, name: str, config: Any) -> Any:
     """The class, of those with a mixin and a prefix such as "gated", for the family of a checkpoint and its config."""
-    classes = {
-        c.config_class.model_type.removeprefix(f"{prefix}_"): c for c in mixin.__subclasses__() if c.config_class
-    }
+    known = [kind for kind in mixin.__subclasses__() if kind.config_class]
+    classes = {kind.config_class.model_type.removeprefix(f"{prefix}_"): kind for kind in known}
     if (family := config.model_type.removeprefix(f"{prefix}_")) not in classes:
         problem = f"is of the family {family!r}, which has no {prefix} models"
         raise InputError("name", name, problem, f"{', '.join(classes)} have")
@@ -133,11 +129,8 @@ def _check_weights(argument: str, name: str, model: Any, info: dict[str, Any]) -
     if bad := next((key for key, weight in weights if not weight.isfinite().all()), None):
         raise InputError(argument, name, f"has NaN or inf in {bad}", "take an earlier checkpoint")
     if unused := sorted(info["unexpected_keys"]):
-        print(
-            f"hf-nmt-interp: {argument}: {name!r} has weights that its config.json has no place for, {unused[0]} and "
-            f"{len(unused) - 1} others; they are left out",
-            file=sys.stderr,
-        )
+        problem = f"has weights that its config.json has no place for, {unused[0]} and {len(unused) - 1} others"
+        print(f"hf-nmt-interp: {argument}: {name!r} {problem}; they are left out", file=sys.stderr)
 
 
 def _is_offline(error: Exception) -> bool:

@@ -55,18 +55,14 @@ def _table(rows: Sequence[Row]) -> str:
 
 def plot_alignment(
     alignments: Sequence[WordAlignment],
-    path: str | Path,
-    sure: Sequence[Links] | None = None,
-    possible: Sequence[Links] | None = None,
+    path: str | Path,  # its ending says the format; a CSV with a line a word pair goes beside it
+    sure: Sequence[Links] | None = None,  # gold links of each pair, framed by a full line
+    possible: Sequence[Links] | None = None,  # framed by a broken line; sure ones may be among them
 ) -> None:
-    """A matrix for each sentence pair: shades of p(i | t), dots where a link was found, frames where gold has one.
+    """A matrix for each sentence pair: shades of p(i | t), dots where a link was found, frames where gold has one."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
-    Args:
-        alignments: of `align_words`.
-        path: where the figure goes; its ending says the format. A CSV with a line a word pair goes beside it.
-        sure: gold links of each pair, framed by a full line; None without gold.
-        possible: gold links that are framed by a broken line; sure ones may be among them.
-    """
     if not alignments:
         raise InputError("alignments", None, "there is nothing to draw", "give at least one")
     gold = []
@@ -81,7 +77,10 @@ def plot_alignment(
         axis.set_axis_off()
     for axis, alignment, s, p in zip(grid.flat, alignments, *gold, strict=False):
         _matrix(axis, alignment, s, p - s)
-    marks = _marks(bool(sure or possible))
+    marks: list[Any] = [Line2D([], [], marker="o", linestyle="", color=PALETTE[1], markersize=5, label="found")]
+    if sure or possible:
+        frames = {"gold": "-", "gold, possible": _BROKEN}
+        marks += [Patch(fill=False, edgecolor="black", linestyle=line, label=name) for name, line in frames.items()]
     figure.legend(handles=marks, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     rows = [row for n, (a, s, p) in enumerate(zip(alignments, *gold, strict=True)) for row in _pairs(n, a, s, p)]
     save(figure, path, csv_text(rows))
@@ -95,8 +94,7 @@ def _matrix(axis: Any, alignment: WordAlignment, sure: Links, possible: Links) -
         axis.imshow(alignment.soft, cmap="Blues", vmin=0, vmax=1.4, interpolation="nearest")  # marks stay visible
     for links, line in ((sure, "-"), (possible, _BROKEN)):
         for i, j in links:
-            frame = Rectangle((i - 0.42, j - 0.42), 0.84, 0.84, fill=False, edgecolor="black", linestyle=line)
-            axis.add_patch(frame)
+            axis.add_patch(Rectangle((i - 0.42, j - 0.42), 0.84, 0.84, fill=False, edgecolor="black", linestyle=line))
     found = sorted(alignment.links)
     axis.plot([i for i, _ in found], [j for _, j in found], "o", color=PALETTE[1], markersize=5)
     axis.set(xlim=(-0.5, max(width, 1) - 0.5), ylim=(max(height, 1) - 0.5, -0.5), aspect="equal")
@@ -104,17 +102,6 @@ def _matrix(axis: Any, alignment: WordAlignment, sure: Links, possible: Links) -
     axis.set_yticks(range(height), alignment.target_words)
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)
-
-
-def _marks(has_gold: bool) -> list[Any]:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    marks: list[Any] = [Line2D([], [], marker="o", linestyle="", color=PALETTE[1], markersize=5, label="found")]
-    if has_gold:
-        frames = {"gold": "-", "gold, possible": _BROKEN}
-        marks += [Patch(fill=False, edgecolor="black", linestyle=line, label=name) for name, line in frames.items()]
-    return marks
 
 
 def _pairs(number: int, alignment: WordAlignment, sure: Links, possible: Links) -> Iterator[Row]:

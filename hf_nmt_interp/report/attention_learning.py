@@ -26,12 +26,7 @@ PAPER: dict[str, tuple[int, ...]] = {
 
 
 def write_learning(folder: str | Path, paper: str | None = None) -> str:
-    """Write row, curves and figure of all snapshots in a study's folder; return the table.
-
-    Args:
-        folder: of the study, with a folder for each training.
-        paper: a data set of table 2 to show below.
-    """
+    """Write row, curves and figure of all snapshots in a study's folder; return the table, as of `learning_text`."""
     runs = {name: read_snapshots(Path(folder, name)) for name in RUNS}
     curves = {measure: learning_curves(runs, measure) for measure in MEASURES}
     found = {measure: table_row(rows) for measure, rows in curves.items()}
@@ -41,12 +36,7 @@ def write_learning(folder: str | Path, paper: str | None = None) -> str:
 
 
 def learning_text(found: Mapping[str, Row], paper: str | None = None) -> str:
-    """The table for a terminal of 80 columns: our rows, and the paper's of one of its data sets.
-
-    Args:
-        found: rows of `table_row`, in percent, by name.
-        paper: a data set of table 2.
-    """
+    """The table for a terminal of 80 columns: rows of `table_row` by name, and the paper's of one of its data sets."""
     rows = learning_rows(found, paper)
     columns = [[name, *(row[name] for row in rows)] for name in rows[0]]
     padded = [[cell.rjust(max(map(len, column))) for cell in column] for column in columns]
@@ -68,30 +58,23 @@ def learning_rows(found: Mapping[str, Row], paper: str | None = None) -> list[di
 
 
 def plot_agreement(curves: Sequence[Row], path: str | Path) -> None:
-    """Agreements and performance over training steps; the numbers go to a CSV file of the same name.
-
-    Args:
-        curves: of `learning_curves`.
-        path: its ending says the format.
-    """
+    """Agreements and performance of `learning_curves` over training steps; their numbers go to a CSV beside it."""
     names = list(dict.fromkeys(row["statistic"] for row in curves))
     levels = ("A(random)", "A(alpha,beta)")
     agreements = {name: _symbols(name) for name in names if name.startswith("A(") and name not in levels}
     performances = {name: name[12:].rstrip(")") for name in names if name.startswith("performance(")}
     figure, axes = panels(1, 2)
-    for axis, labels in zip(axes[0], (agreements, performances), strict=True):
+    shown = zip(axes[0], (agreements, performances), ("agreement, %", "predicted right, %"), strict=True)
+    for axis, labels, unit in shown:
         points = {name: [(r["step"], 100 * r["value"]) for r in curves if r["statistic"] == name] for name in labels}
         draw_lines(axis, {labels[name]: line for name, line in points.items()}, marker=".")
         axis.set_xscale("symlog", linthresh=50)
-        axis.set_xlabel("training steps")
+        axis.set(xlabel="training steps", ylabel=unit)
+        axis.legend(frameon=False, fontsize=7)
     for row in curves:
         if row["statistic"] in levels:
             axes[0, 0].axhline(100 * row["value"], color="#999999", linewidth=0.8, linestyle=":")
             axes[0, 0].annotate(_symbols(row["statistic"]), (0, 100 * row["value"]), fontsize=7, va="bottom")
-    axes[0, 0].set_ylabel("agreement, %")
-    axes[0, 1].set_ylabel("predicted right, %")
-    for axis in axes[0]:
-        axis.legend(frameon=False, fontsize=7)
     save(figure, path, csv_text(curves))
 
 

@@ -2,8 +2,14 @@
 
 import json
 import shlex
+from importlib.metadata import version
+from math import prod
 from pathlib import Path
 from typing import Any
+
+from huggingface_hub import EvalResult, ModelCardData
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from safetensors import safe_open
 
 from hf_nmt_interp.errors import check_choice
 from hf_nmt_interp.models.kinds import KINDS
@@ -45,8 +51,6 @@ def model_card(folder: str | Path, about: dict[str, Any] | None = None) -> str:
     results = about.get("results") or {}
     results = results | results.get("pruned", {})
     pair = "-".join(about[side] for side in ("source_lang", "target_lang") if about.get(side))
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     loader = PackageLoader("hf_nmt_interp.report")
     environment = Environment(loader=loader, undefined=StrictUndefined, keep_trailing_newline=True)
     languages = " from {source_lang} to {target_lang}".format(**about) if "-" in pair else ""
@@ -73,17 +77,9 @@ def usage(name: str, config: dict[str, Any], source_lang: str | None = None) -> 
 
 
 def curve_of(model: Any, tokenizer: Any, pairs: list[tuple[str, str]], data: str, method: str = "lrp") -> dict | None:
-    """Source contribution by target position over sentence pairs; no rows if the method has no rules for the model.
+    """Source contribution by target position over sentence pairs: method, sentences, data (what they are) and rows.
 
-    Args:
-        model: the translator.
-        tokenizer: its tokenizer.
-        pairs: sentences and their translations.
-        data: what they are, for the card.
-        method: that explains.
-
-    Returns:
-        method, sentences, data and rows of the curve; None if there are no pairs.
+    None without pairs; no rows if the method has no rules for the model.
     """
     from hf_nmt_interp.analysis.contributions import mean_curve
     from hf_nmt_interp.attribution import METHODS
@@ -102,8 +98,6 @@ def curve_of(model: Any, tokenizer: Any, pairs: list[tuple[str, str]], data: str
 
 def _metadata(about: dict[str, Any], config: dict[str, Any], results: dict[str, Any], pair: str) -> str:
     """The card's head, as huggingface_hub writes it."""
-    from huggingface_hub import EvalResult, ModelCardData
-
     datasets = about.get("datasets") or None
     task = {"task_type": "translation", "task_name": f"Translation {pair}".strip(), "dataset_args": pair or None}
     data: Any = {"dataset_type": (datasets or ["unknown"])[0], "dataset_name": about.get("test_name") or "test"}
@@ -135,8 +129,6 @@ def _facts(folder: Path, config: dict[str, Any], about: dict[str, Any], results:
     if "train_steps" in results:
         training = f"{results['train_steps']:,} steps, {results.get('train_seconds', 0) / 3600:.1f} hours"
     if "test_bleu" in results:
-        from importlib.metadata import version
-
         scores = f"BLEU {results['test_bleu']:.1f}, chrF {results['test_chrf']:.1f}"
         test = f"{about.get('test_name') or 'test'}: {scores} (sacreBLEU {version('sacrebleu')})"
     rows = (
@@ -170,10 +162,6 @@ def _architecture(config: dict[str, Any]) -> str:
 
 def _weights(folder: Path) -> tuple[int, int]:
     """Parameters and bytes of all weights."""
-    from math import prod
-
-    from safetensors import safe_open
-
     parameters = size = 0
     for path in sorted(folder.glob("*.safetensors")):
         size += path.stat().st_size
@@ -190,10 +178,5 @@ def _wrap(command: str) -> str:
         --steps 5 \
         --name 'a b'
     """
-    lines: list[str] = []
-    for word in shlex.split(command):
-        if word.startswith("--") or not lines:
-            lines.append(shlex.quote(word))
-        else:
-            lines[-1] += " " + shlex.quote(word)
-    return " \\\n    ".join(lines)
+    words = shlex.split(command)
+    return " ".join("\\\n    " * (i > 0 and word.startswith("--")) + shlex.quote(word) for i, word in enumerate(words))

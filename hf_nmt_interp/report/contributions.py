@@ -26,12 +26,8 @@ _LABELS = {
 def plot_contributions(study: ContributionStudy, path: str | Path, statistics: Sequence[str] | None = None) -> None:
     """Curves with their confidence intervals: a panel a statistic; lines are models, or the prefixes of one model.
 
-    The first step, which sees no prefix, is left out. Numbers go into a CSV file beside the figure.
-
-    Args:
-        study: of `contribution_study`.
-        path: where the figure goes; its ending says the format (.svg, .pdf, .png).
-        statistics: which of them; None for all that the study has.
+    The first step, which sees no prefix, is left out. Numbers go into a CSV file beside the figure, whose ending says
+    the format (.svg, .pdf, .png). Without `statistics` all that the study has are shown.
     """
     asked = statistics or STUDIED
     for name in asked:
@@ -65,12 +61,7 @@ def _curve(axis: Any, rows: list[Row], name: str, style: dict[str, Any]) -> None
 
 
 def plot_training(study: ContributionStudy, path: str | Path) -> None:
-    """Means over positions and sentences against the training step, a line for each kind of prefix.
-
-    Args:
-        study: whose models are named by steps, e.g. `checkpoint-500`.
-        path: where the figure goes; its ending says the format.
-    """
+    """Means over positions and sentences against the step that names a model, a line for each kind of prefix."""
     means = study.means()
     steps = {name: _step(name) for name in study.names("model")}
     prefixes, kept = study.names("prefix"), [s for s in _LABELS if any(row["statistic"] == s for row in means)]
@@ -91,14 +82,7 @@ def _step(model: str) -> int:
 
 
 def write_study(study: ContributionStudy, path: Path, results: Mapping[str, Row], command: str) -> str:
-    """Write the figure of a study, its numbers (.csv) and its table (.json); return the table in Markdown.
-
-    Args:
-        study: of `contribution_study`.
-        path: where the figure goes.
-        results: as of `table_rows`.
-        command: that made the study.
-    """
+    """Write the figure of a study, its numbers (.csv) and its `table_rows` (.json); return these in Markdown."""
     path.parent.mkdir(parents=True, exist_ok=True)
     plot_contributions(study, path)
     table = table_rows(study.means(), results)
@@ -108,11 +92,9 @@ def write_study(study: ContributionStudy, path: Path, results: Mapping[str, Row]
 
 
 def table_rows(means: Sequence[Row], results: Mapping[str, Row]) -> list[Row]:
-    """A row for each model and prefix: BLEU, the mean of each statistic, minutes of training.
+    """A row for each model and prefix: BLEU, `ContributionStudy.means`, minutes of training.
 
-    Args:
-        means: of `ContributionStudy.means`.
-        results: what `results.json` of each model's training says; nothing for one that was not trained.
+    `results` are those in `results.json` of each model's training; nothing for one that was not trained.
 
     >>> row = {"model": "mrt", "prefix": "random", "statistic": "source_entropy", "mean": 1.5}
     >>> table_rows([row], {"mrt": {"test_bleu": 40.25, "train_seconds": 90, "train_cpu_seconds": 60}})

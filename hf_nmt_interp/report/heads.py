@@ -44,13 +44,7 @@ def _line(row: Row) -> dict[str, Any]:
 
 
 def plot_heads(report: HeadReport, path: str | Path, kind: str = "encoder") -> None:
-    """Relevance, confidence and roles of a kind's heads, in each layer the most relevant left (voita2019, figure 1).
-
-    Args:
-        report: of `head_report`.
-        path: where the figure goes; its ending says the format (.png, .svg, .pdf).
-        kind: "encoder", "decoder" or "cross".
-    """
+    """Relevance, confidence and roles of a kind's heads, in each layer the most relevant left (voita2019, fig. 1)."""
     layers: dict[int, list[Row]] = defaultdict(list)
     for row in sorted(report.of_kind(kind), key=_order):
         layers[row["layer"]].append(row)
@@ -95,12 +89,7 @@ def _cell(axis: Any, column: int, layer: int, row: Row, rectangle: Any) -> None:
 
 
 def plot_gate_history(history: str | Path, path: str | Path) -> None:
-    """Expected number of open heads over the steps of a training run: of each kind, and of each kind's layers.
-
-    Args:
-        history: the `gates.csv` that `L0Trainer` writes; the CSV beside the figure is a copy of it.
-        path: where the figure goes; its ending says the format.
-    """
+    """Expected number of open heads of each kind and of its layers over the steps of a `gates.csv` of `L0Trainer`."""
     try:
         text = Path(history).read_text(encoding="utf-8")
         rows = csv.DictReader(text.splitlines())

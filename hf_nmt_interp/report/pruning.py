@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -21,23 +21,14 @@ RESULTS, REPORT = "results.json", "heads.json"
 
 @dataclass
 class PrunedModel:
-    """What is left of a translator.
+    """What is left of a translator."""
 
-    Attributes:
-        name: of the run's folder, or "before".
-        heads: how many of each layer, for each kind.
-        parameters: of the whole model.
-        penalty: lambda of the run, None before pruning.
-        scores: of the test, e.g. {"test_bleu": 40.1}.
-        roles: of each head, where a report tells them; heads that were most relevant before pruning first.
-    """
-
-    name: str
-    heads: dict[str, list[int]]
-    parameters: int
-    penalty: float | None = None
-    scores: dict[str, float] = field(default_factory=dict)
-    roles: dict[Head, list[str]] = field(default_factory=dict)
+    name: str  # of the run's folder, or "before"
+    heads: dict[str, list[int]]  # how many of each layer, for each kind
+    parameters: int  # of the whole model
+    penalty: float | None  # lambda of the run, None before pruning
+    scores: dict[str, float]  # of the test, e.g. {"test_bleu": 40.1}
+    roles: dict[Head, list[str]]  # where a report tells them; heads that were most relevant before pruning first
 
     def row(self) -> dict[str, Any]:
         """For a table: heads, parameters, BLEU and how many heads have roles of each kind."""
@@ -62,54 +53,42 @@ class PrunedModel:
 def read_runs(folders: Sequence[str | Path], before: str | Path | None = None) -> list[PrunedModel]:
     """The translator before pruning, then what each run of `train_l0.py` left of it, by falling number of heads.
 
-    Args:
-        folders: of the runs, with `results.json` and, if the verb `heads` wrote it there, the pruned `heads.json`.
-        before: `heads.json` of the translator before pruning.
+    Roles are those of `heads.json` where the verb `heads` wrote one: in a run's folder, and the file `before`.
     """
     report = HeadReport.load(before).rows if before else []
     relevance = {_head(row): row["relevance"] or 0.0 for row in report}
+
+    def model_of(name: str, found: dict[str, Any], penalty: float | None, rows: Sequence[Row]) -> PrunedModel:
+        scores = {score: value for score, value in found.items() if score.startswith("test_")}
+        ordered = sorted(rows, key=lambda row: -relevance.get(_head(row), 0.0))
+        roles = {_head(row): row["roles"] for row in ordered}
+        return PrunedModel(name, found["heads_by_layer"], found["parameters"], penalty, scores, roles)
+
     models, first = [], None
     for folder in map(Path, folders):
+        rows = HeadReport.load(folder / REPORT).rows if (folder / REPORT).exists() else []
         try:
             found = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
-            model = _model(folder.name, found["pruned"], found["penalty"])
+            models.append(model_of(folder.name, found["pruned"], found["penalty"], rows))
         except (OSError, KeyError, TypeError, ValueError) as error:  # none, another one, or half of one
             remedy = "it writes one when it ends"
             raise InputError(str(folder), None, f"no {RESULTS} of train_l0.py there", remedy) from error
-        rows = HeadReport.load(folder / REPORT).rows if (folder / REPORT).exists() else []
-        model.roles = _roles(rows, relevance)
-        models.append(model)
         if first is None or "test_bleu" in found["before"]:  # one of the runs may have tested it
             first = found["before"]
     if first is None:
         raise InputError("folders", None, "none given", "name at least one output folder of train_l0.py")
     models.sort(key=lambda model: -sum(map(sum, model.heads.values())))
-    start = _model("before", first)
-    start.roles = _roles(report, relevance)
-    return [start, *models]
+    return [model_of("before", first, None, report), *models]
 
 
 def _head(row: Row) -> Head:
     return row["kind"], row["layer"], row["head"]
 
 
-def _model(name: str, found: dict[str, Any], penalty: float | None = None) -> PrunedModel:
-    scores = {name: value for name, value in found.items() if name.startswith("test_")}
-    return PrunedModel(name, found["heads_by_layer"], found["parameters"], penalty, scores)
-
-
-def _roles(rows: Sequence[Row], relevance: dict[Head, float]) -> dict[Head, list[str]]:
-    return {_head(row): row["roles"] for row in sorted(rows, key=lambda row: -relevance.get(_head(row), 0.0))}
-
-
 def plot_pruning(models: Sequence[PrunedModel], path: str | Path) -> None:
     """BLEU against the heads that are left, and the encoder's heads by role, a column for each model with a report.
 
     Heads of the same role are in order of their relevance before pruning, the most relevant at the bottom.
-
-    Args:
-        models: of `read_runs`.
-        path: where the figure goes; its ending says the format.
     """
     from matplotlib.patches import Patch
 

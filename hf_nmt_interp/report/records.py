@@ -38,12 +38,8 @@ def plain(values: Any, digits: int = 7) -> Any:
     rounded = np.where(places >= 0, np.rint(array * up) / up, np.rint(array / up) * up)
     exact = np.abs(places) <= 22  # above, powers of ten are not exact
     if not exact.all():
-        slow = [float(f"{value:.{digits}g}") for value in array[finite & ~exact]]
-        rounded[finite & ~exact] = slow
-    if finite.all():
-        return rounded.tolist()
-    listed = rounded.astype(object)
-    listed[~finite] = None
+        rounded[finite & ~exact] = [float(f"{value:.{digits}g}") for value in array[finite & ~exact]]
+    listed: Any = rounded if finite.all() else np.where(finite, rounded.astype(object), None)
     return listed.tolist()
 
 

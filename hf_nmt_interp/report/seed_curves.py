@@ -14,12 +14,9 @@ FIELDS = ("curve", "seed", "step", "value")
 
 
 def plot_seeds(rows: Sequence[dict[str, Any]], path: str | Path, label: str) -> None:
-    """Values against training steps; the median over seeds is drawn thick. The rows go into a CSV file beside it.
+    """Values of rows of `FIELDS` against training steps; the median over seeds is drawn thick.
 
-    Args:
-        rows: with the fields curve (a name), seed, step and value.
-        path: where the figure goes; its ending says the format (.svg, .pdf, .png).
-        label: what the values are.
+    The rows go into a CSV file beside the figure; `label` says what the values are.
     """
     if not rows:
         raise InputError("rows", None, "is empty", "there is nothing to draw")

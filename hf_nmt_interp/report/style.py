@@ -77,16 +77,17 @@ def bars(axis: Any, groups: Sequence[tuple[str, Sequence[float | None]]], labels
 
 
 def save(figure: Any, path: str | Path, numbers: str) -> None:
-    """Write the figure, and its numbers under the same name with the ending .csv.
+    """Write the figure, as .svg, .pdf or .png, and its numbers, as CSV text, under the same name with the ending .csv.
 
-    Args:
-        figure: of matplotlib.
-        path: its ending says the format: .svg or .pdf (vectors), .png.
-        numbers: CSV text.
+    `$` and backslashes in words and names are characters; only the numbers of log scales are formulas.
     """
     from matplotlib import rc_context
+    from matplotlib.text import Text
 
-    _take_literally(figure)
+    scaled = [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) if axis.get_scale() != "linear"]
+    formulas = {label for axis in scaled for label in axis.get_ticklabels(which="both")}
+    for text in figure.findobj(Text):
+        text.set_parse_math(text in formulas)
     path = Path(path)
     dated = {".svg": "Date", ".pdf": "CreationDate"}.get(path.suffix)
     try:
@@ -103,13 +104,3 @@ def legend_below(figure: Any, axis: Any, names: Sequence[str] | None = None) -> 
     lines, labels = axis.get_legend_handles_labels()
     if len(names or labels) > 1:
         figure.legend(lines, labels, loc="outside lower center", ncols=min(len(labels), 5), frameon=False, fontsize=8)
-
-
-def _take_literally(figure: Any) -> None:
-    """Let `$` and backslashes in words and names be characters; only the numbers of log scales are formulas."""
-    from matplotlib.text import Text
-
-    scaled = [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) if axis.get_scale() != "linear"]
-    numbers = {label for axis in scaled for label in axis.get_ticklabels(which="both")}
-    for text in figure.findobj(Text):
-        text.set_parse_math(text in numbers)

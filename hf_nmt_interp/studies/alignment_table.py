@@ -101,25 +101,23 @@ class AlignmentTable:
         asked = {direction: self._force(direction) for direction in DIRECTIONS}
         for name in names or self.rows():
             scores = [self._scores("force", name, d, asked[d]) for d in DIRECTIONS]
-            for direction, matrices in zip(DIRECTIONS, scores, strict=True):
-                links = [_turned(extract_links(matrix), direction) for matrix in matrices]
-                yield _row("force", name, direction, links, self.gold, matrices)
-            pairs = list(zip(scores[0], scores[1], strict=True))
-            for h in HEURISTICS:
-                links = [symmetrize(extract_links(f), flip(extract_links(b)), h) for f, b in pairs]
-                yield _row("force", name, h, links, self.gold)
+            found = [[_turned(extract_links(m), d) for m in own] for d, own in zip(DIRECTIONS, scores, strict=True)]
+            yield from self._symmetrized(name, found, scores)
             for h, least in [*((h, 0.0) for h in HEURISTICS), ("grow-diag", LEAST)]:
-                links = [joint_links(f, b, h, least=least) for f, b in pairs]
+                links = [joint_links(f, b, h, least=least) for f, b in zip(*scores, strict=True)]
                 yield _row("force", name, f"joint {h}" + f" {least}" * (least > 0), links, self.gold)
+
+    def _symmetrized(self, name: str, links: Sequence[Any], scores: Sequence[Any] = (None, None)) -> Iterator[Row]:
+        """Rows of the links of both directions, each source-target, and of their symmetrisations."""
+        for direction, own, matrices in zip(DIRECTIONS, links, scores, strict=True):
+            yield _row("force", name, direction, own, self.gold, matrices)
+        for heuristic in HEURISTICS:
+            yield _row("force", name, heuristic, symmetrize(links[0], links[1], heuristic), self.gold)
 
     def eflomal(self, training: Training, others: Sequence[Pair] = ()) -> Iterator[Row]:
         """Rows of eflomal, which is trained on the gold text, other text and the training text at once."""
         found = self._eflomal([*self.pairs["forward"], *others], training)
-        forward, backward = (links[: len(self.pairs["forward"])] for links in found)
-        for direction, links in zip(DIRECTIONS, (forward, backward), strict=True):
-            yield _row("force", "eflomal", direction, links, self.gold)
-        for heuristic in HEURISTICS:
-            yield _row("force", "eflomal", heuristic, symmetrize(forward, backward, heuristic), self.gold)
+        yield from self._symmetrized("eflomal", [links[: len(self.pairs["forward"])] for links in found])
 
     def free(self, training: Training, names: Sequence[str] | None = None) -> Iterator[Row]:
         """Rows of both directions for each method: how well the translators' own output is aligned."""

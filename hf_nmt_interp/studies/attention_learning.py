@@ -86,11 +86,9 @@ def mean_agreement(u: Tensor, v: Tensor, kept: Tensor, measure: str = "agreement
 
 
 def learning_curves(runs: Runs, measure: str = "agreement") -> list[Row]:
-    """What agrees with the standard training's end, and performance, at each step: statistic, step, value.
+    """What agrees with the standard training's end, by one of `MEASURES`, and performance: statistic, step, value.
 
-    Args:
-        runs: snapshots of "standard", and of "uniform", "second_seed" and "proxy" where they are there.
-        measure: "agreement" or "kendall_tau".
+    Trainings other than "standard" may be missing; the curves that need them are then left out.
     """
     end = last(runs, "standard")
     rows: list[Row] = []

@@ -42,21 +42,12 @@ class AttentionChoice(NamedTuple):
 def attention_error_rates(
     model: Any,
     tokenizer: Any,
-    sources: Sequence[Text],
+    sources: Sequence[Text],  # best as lists of words, so that words count as in the gold links
     targets: Sequence[Text],
-    gold: Sequence[Links] | tuple[Sequence[Links], Sequence[Links]],
+    gold: Sequence[Links] | tuple[Sequence[Links], Sequence[Links]],  # or sure and possible ones, as of `read_gold`
     batch_size: int = 16,
 ) -> list[AttentionChoice]:
-    """Alignment error rates of all layers and heads, plain and shifted, best first, from one pass over the data.
-
-    Args:
-        model: any supported translator.
-        tokenizer: its tokenizer.
-        sources: sentences, best as lists of words, so that words count as in the gold links.
-        targets: their translations.
-        gold: links of each pair, or sure and possible ones as `read_gold` returns them.
-        batch_size: pairs at a time.
-    """
+    """Alignment error rates of all layers and heads, plain and shifted, best first, from one pass over the data."""
     sure, possible = gold if isinstance(gold, tuple) else (gold, gold)
     if not len(sources) == len(targets) == len(sure):
         raise InputError("gold", len(sure), f"pairs, but {len(sources)} sources and {len(targets)} targets")
@@ -86,16 +77,10 @@ def attention_links(
 def agreeing_attention(
     forward: Mapping[Key, Sequence[Links]], backward: Mapping[Key, Sequence[Links]], heads: bool, shifted: bool
 ) -> tuple[AttentionChoice, AttentionChoice]:
-    """The layers of two opposite translators whose alignments agree best; no gold links are needed.
+    """The layers of two opposite translators whose `attention_links` of the same pairs agree best, without gold links.
 
-    Args:
-        forward: `attention_links` of the source-target translator.
-        backward: `attention_links` of the target-source translator for the same pairs.
-        heads: whether a single head may be chosen, else the mean over heads.
-        shifted: which kind of weights.
-
-    Returns:
-        A choice for each translator; its `aer` is the error rate of the one's links against the other's.
+    A single head may be chosen if `heads`, else the mean over heads. `aer` is that of the one's links against the
+    other's.
     """
     ours, theirs = (
         {key: found for key, found in links.items() if key[2] == shifted and (heads or key[1] is None)}

@@ -173,9 +173,7 @@ def _check(models: Mapping, prefixes: Sequence[str], final: str | None, sources:
 def influence_kl(result: AttributionResult, final: AttributionResult) -> np.ndarray:
     """[T], D(p || q) of the token influences (R_t(x_1), ..., R_t(x_S), R_t(y_1), ..., R_t(y_t-1)), each with sum 1.
 
-    Args:
-        result: p, of a model in training.
-        final: q, of the final model on the same sentence pair.
+    p is of a model in training, q of the final model on the same sentence pair.
     """
     p, q = (np.concatenate([r.source, r.prefix], axis=1, dtype=np.float64) for r in (result, final))
     if min(p.min(), q.min()) < 0:
@@ -232,10 +230,7 @@ def _rows(curves: dict[str, list[np.ndarray]], fields: Row) -> list[Row]:
         curve = mean_curve(values)
         for position, count in enumerate(curve.count.tolist()):
             if count:
-                ends = {name: _number(getattr(curve, name)[position]) for name in ("mean", "low", "high")}
+                found = {name: float(getattr(curve, name)[position]) for name in ("mean", "low", "high")}
+                ends = {name: None if np.isnan(value) else round(value, 6) for name, value in found.items()}
                 rows.append(fields | {"statistic": statistic, "position": position, **ends, "sentences": count})
     return rows
-
-
-def _number(value: float) -> float | None:
-    return None if np.isnan(value) else round(float(value), 6)

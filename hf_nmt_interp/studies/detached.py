@@ -47,27 +47,15 @@ class DetachedStudy(Report):
 def detached_study(
     model: Any,
     tokenizer: Any,
-    sources: Sequence[str],
-    method: str = "lrp",
+    sources: Sequence[str],  # at least two
+    method: str = "lrp",  # one that has a source share
     batch_size: int = 16,
-    seed: int = 0,
-    generate: dict[str, Any] | None = None,
+    seed: int = 0,  # of the shuffling; no sentence keeps its own source
+    generate: dict[str, Any] | None = None,  # arguments of `generate()`
     track: Track = no_progress,
-    **settings: Any,
+    **settings: Any,  # of the method
 ) -> DetachedStudy:
-    """Explain the model's translations with their own sources and with sources shuffled between sentences.
-
-    Args:
-        model: any supported translator.
-        tokenizer: its tokenizer.
-        sources: at least two sentences.
-        method: name of an attribution method that has a source share.
-        batch_size: sentences at a time.
-        seed: of the shuffling; no sentence keeps its own source.
-        generate: arguments of `generate()`.
-        track: shows progress.
-        settings: of the method.
-    """
+    """Explain the model's translations with their own sources and with sources shuffled between sentences."""
     if len(sources) < 2:
         raise InputError("sources", len(sources), "given", "shuffling needs at least two")
     order = np.random.default_rng(seed).permutation(len(sources))

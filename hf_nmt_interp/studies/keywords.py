@@ -18,12 +18,7 @@ def planted_texts(number: int, seed: int | str = 0, keywords: int = 20, fillers:
     """Texts of 10 to 30 words, most of them fillers by Zipf's law, whose class is that of most of their keywords.
 
     A text has one to three keywords of its class, and one of the other class in half of those with two or more.
-
-    Args:
-        number: of texts.
-        seed: the same seed makes the same texts.
-        keywords: of each class, named `good0`, `bad0`, ...
-        fillers: words that tell nothing.
+    Keywords of each class are named `good0`, `bad0`, ...; the same seed makes the same texts.
     """
     rng = Random(f"planted-{seed}")
     words, weights = [f"w{n}" for n in range(fillers)], list(accumulate(1 / (n + 1) for n in range(fillers)))

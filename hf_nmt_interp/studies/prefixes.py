@@ -40,15 +40,10 @@ class LengthSet:
 
 
 class Prefix(ABC):
-    """A kind of prefix.
+    """A kind of prefix."""
 
-    Attributes:
-        is_reference: whether the labels are the right ones, so that accuracy has a meaning.
-        is_shared: whether all models read the same, so that their influences can be compared.
-    """
-
-    is_reference = False
-    is_shared = True
+    is_reference = False  # whether the labels are the right ones, so that accuracy has a meaning
+    is_shared = True  # whether all models read the same, so that their influences can be compared
 
     @abstractmethod
     def pairs(self, found: LengthSet, model: Any, tokenizer: Any, seed: int, **translating: Any) -> "Pairs":

@@ -24,17 +24,13 @@ SNAPSHOT_SCORES = ("alpha", "beta", "delta")
 class Snapshot:
     """A model at one step of its training; rows are the output words of the whole set, in its order.
 
-    Attributes:
-        kept: [N, L], which source positions a word has.
-        scores: by name, [N, L]: "alpha", attention weights (mean over heads); "beta", the lexical probe as a
-            log-probability, which has the order of the probability but no ties from rounding; "delta", the influence
-            of source words by gradients.
-        performance: share of output words that the model predicts right after the right prefix.
+    Scores are "alpha", attention weights (mean over heads); "beta", the lexical probe as a log-probability, which has
+    the order of the probability but no ties from rounding; "delta", the influence of source words by gradients.
     """
 
-    kept: Tensor
-    scores: dict[str, Tensor]
-    performance: float
+    kept: Tensor  # [N, L], which source positions a word has
+    scores: dict[str, Tensor]  # by name, [N, L]
+    performance: float  # share of output words that the model predicts right after the right prefix
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file; a kill leaves the whole file or none."""
@@ -50,15 +46,11 @@ class Snapshot:
 
 
 def take_snapshot(
-    model: Any, batches: Iterable[dict[str, Tensor]], scores: Sequence[str] = SNAPSHOT_SCORES[:2]
+    model: Any,  # LSTM translator or classifier; the proxy, which has only "beta"; other translators have no "alpha"
+    batches: Iterable[dict[str, Any]],  # `input_ids`, `attention_mask`, `labels` ([B, T], -100 is padding; or [B])
+    scores: Sequence[str] = SNAPSHOT_SCORES[:2],
 ) -> Snapshot:
-    """Scores of all output words of a set, and how many of them the model gets right.
-
-    Args:
-        model: the LSTM translator or classifier; the proxy, which has only "beta"; other translators have no "alpha".
-        batches: padded `input_ids`, `attention_mask` and `labels` ([B, T], -100 is padding; of a classifier [B]).
-        scores: which ones.
-    """
+    """Scores of all output words of a set, and how many of them the model gets right."""
     for name in scores:
         check_choice("scores", name, SNAPSHOT_SCORES)
     found: dict[str, list[Tensor]] = {name: [] for name in scores}
@@ -66,32 +58,22 @@ def take_snapshot(
     for batch in batches:
         labels = batch["labels"] if batch["labels"].ndim > 1 else batch["labels"][:, None]
         real = labels != -100
-        hits, alpha = _predict(model, batch, labels, "alpha" in scores)
-        right, words = right + int(hits.sum()), words + int(real.sum())
-        makers = {
-            "alpha": lambda alpha=alpha: alpha,
-            "beta": lambda batch=batch: lexical_probe(model, **batch).log_beta,
-            "delta": lambda batch=batch: flip_influence(model, **batch),
-        }
-        for name, rows in found.items():
-            rows.append(makers[name]()[real])
+        with torch.no_grad(), evaluating(model):
+            output = model(**batch, output_attentions="alpha" in scores)
+        right += int((output.logits.argmax(-1).reshape(labels.shape) == labels).sum())
+        words += int(real.sum())
+        if "alpha" in scores:  # [B, T, S], as the others
+            attentions = output.attentions if "attentions" in output else output.cross_attentions
+            found["alpha"].append(attentions[-1].mean(1)[real])
+        if "beta" in scores:
+            found["beta"].append(lexical_probe(model, **batch).log_beta[real])
+        if "delta" in scores:
+            found["delta"].append(flip_influence(model, **batch)[real])
         positions = batch["attention_mask"].bool()[:, None].expand(-1, labels.shape[1], -1)
         kept.append(positions[real])
     if not words:
         raise InputError("batches", None, "there is no output word in them", "give a validation set with words")
     return Snapshot(_joined(kept), {name: _joined(rows) for name, rows in found.items()}, right / words)
-
-
-@torch.no_grad()
-def _predict(model: Any, batch: dict[str, Tensor], labels: Tensor, weights: bool) -> tuple[Tensor, Tensor]:
-    """Which labels [B, T] are predicted, and the attention weights [B, T, S]."""
-    with evaluating(model):
-        found = model(**batch, output_attentions=True) if weights else model(**batch)
-    hits = found.logits.argmax(-1).reshape(labels.shape) == labels
-    if not weights:
-        return hits, labels
-    attentions = found.attentions if "attentions" in found else found.cross_attentions
-    return hits, attentions[-1].mean(1)
 
 
 def _joined(rows: list[Tensor]) -> Tensor:

@@ -20,12 +20,7 @@ from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.metrics import best_first
 from hf_nmt_interp.metrics.agreement import score
 from hf_nmt_interp.metrics.agreement.score import agreement, random_agreement
-from hf_nmt_interp.models.lstm import (
-    LSTMAttentionConfig,
-    LSTMAttentionForSequenceClassification,
-    LuongSeq2SeqConfig,
-    LuongSeq2SeqForConditionalGeneration,
-)
+from hf_nmt_interp.models import lstm
 from hf_nmt_interp.studies.side_by_side import StackedClassifiers, StackedTranslators, train
 from hf_nmt_interp.studies.toy_tasks import COPY_TASKS, LENGTH, TEST, draw_keyword
 from hf_nmt_interp.text.files import write_whole
@@ -89,7 +84,7 @@ def new_translator(words: int, hidden_size: int, member: Member) -> Any:
     settings |= {"encoder_layers": 1, "decoder_layers": 1, "bidirectional": False}
     settings |= {"attention_heads": len(member.heads), "dropout": 0.0}
     settings |= {"decoder_start_token_id": words, "pad_token_id": words, "eos_token_id": None}
-    model: Any = LuongSeq2SeqForConditionalGeneration(LuongSeq2SeqConfig(**settings))
+    model: Any = lstm.LuongSeq2SeqForConditionalGeneration(lstm.LuongSeq2SeqConfig(**settings))
     first_weights(model, member.model)
     bound = hidden_size**-0.5
     drawn = [np.random.default_rng([seed]).uniform(-bound, bound, (hidden_size,) * 2) for seed in member.heads]
@@ -179,15 +174,11 @@ def study_copying(settings: ToySettings, conditions: Sequence[str]) -> tuple[lis
 def try_heads(settings: ToySettings) -> tuple[list[Row], list[int], list[int]]:
     """Models of one head each, all other weights equal: rows, and which first weights are good and which bad."""
     heads, trials = range(settings.candidates), range(settings.trials)
-    tried = [(head, trial) for head in heads for trial in trials]
-    members = [Member(settings.model_seed, (head,), trial) for head, trial in tried]
+    members = [Member(settings.model_seed, (head,), trial) for head in heads for trial in trials]
     rows = copy(settings, "single head", "40-of-40", members)
-    final = {tried[row["seed"]]: row["value"] for row in rows if row["step"] == settings.steps}
-
-    def chosen(is_so: Callable[[float], bool]) -> list[int]:
-        return [head for head in heads if all(is_so(final[head, trial]) for trial in trials)]
-
-    return rows, chosen(lambda value: value >= LEARNED), chosen(lambda value: value < FAILED)
+    final = np.array([row["value"] for row in rows if row["step"] == settings.steps]).reshape(len(heads), -1)
+    good, bad = (np.flatnonzero(is_so.all(1)).tolist() for is_so in (final >= LEARNED, final < FAILED))
+    return rows, good, bad
 
 
 def study_heads(settings: ToySettings) -> tuple[list[Row], list[Row], str]:
@@ -222,7 +213,8 @@ def classify(settings: ToySettings, name: str) -> list[Row]:
     mode, seeds = "uniform" if name == "uniform" else "learned", range(settings.seeds)
     sizes: dict[str, Any] = {"vocab_size": LENGTH, "num_labels": 2, "attention_mode": mode}
     sizes |= {"embedding_size": settings.hidden_size, "hidden_size": settings.hidden_size}
-    models = [LSTMAttentionForSequenceClassification(LSTMAttentionConfig(**sizes)) for _ in seeds]
+    config = lstm.LSTMAttentionConfig(**sizes)
+    models = [lstm.LSTMAttentionForSequenceClassification(config) for _ in seeds]
     for seed, model in enumerate(models):
         first_weights(model, seed)
     stack = StackedClassifiers(models)

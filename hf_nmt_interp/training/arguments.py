@@ -2,14 +2,16 @@
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.corpus import read_dataset, read_pairs
 from hf_nmt_interp.text.tokens import Punctuation, separate_punctuation
+from hf_nmt_interp.training.data import Restartable
 
 GIVE_FILES = "does not name the data", "give two text files or one JSONL file"
 
@@ -18,6 +20,13 @@ def option(default: Any, text: str) -> Any:
     """A field of a dataclass of arguments, with its help; a list is copied for each object."""
     value: Any = {"default_factory": default.copy} if isinstance(default, list) else {"default": default}
     return field(**value, metadata={"help": text})
+
+
+def check_fields(arguments: Any, problem: str, is_wrong: Callable[[Any], bool], *names: str) -> None:
+    """Refuse values of some fields."""
+    for name in names:
+        if is_wrong(value := getattr(arguments, name)):
+            raise InputError(name, value, problem)
 
 
 @dataclass
@@ -92,9 +101,6 @@ def check_data(data: DataArguments, config: Any) -> None:
 
 def open_split(data: DataArguments, split: str) -> Iterable[tuple[str, str]]:
     """Pairs of "train", "valid" or "test"; starts over at each `iter()`."""
-    from hf_nmt_interp.text.corpus import read_dataset, read_pairs
-    from hf_nmt_interp.training.data import Restartable
-
     where = getattr(data, split)
     fields: dict[str, Any] = {"source": data.source_lang, "target": data.target_lang}
     if data.dataset is not None:

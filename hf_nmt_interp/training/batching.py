@@ -5,10 +5,10 @@ from itertools import islice
 from random import Random
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
+from hf_nmt_interp.decoding.batch import Translation, collate
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.corpus import Example
 
@@ -20,14 +20,7 @@ def pad_batch(examples: list[Example], pad_id: int) -> dict[str, Tensor]:
     tensor([[5, 0],
             [0, 9]])
     """
-
-    def pad(rows: list[list[int]], value: int) -> Tensor:
-        width = max(map(len, rows))
-        return torch.tensor([list(row) + [value] * (width - len(row)) for row in rows])
-
-    input_ids = pad([e["input_ids"] for e in examples], pad_id)
-    mask = pad([[1] * len(e["input_ids"]) for e in examples], 0)
-    return {"input_ids": input_ids, "attention_mask": mask, "labels": pad([e["labels"] for e in examples], -100)}
+    return collate([Translation(e["input_ids"], e["labels"]) for e in examples], pad_id)
 
 
 def cut_by_tokens(sizes: list[tuple[int, int]], budget: int) -> Iterator[slice]:
@@ -54,34 +47,26 @@ class TokenBatches(IterableDataset):
     Where the batches of a list are cut depends on the lengths only, so every epoch has equally many. Each example
     comes once in an epoch, but for up to `world - 1` batches left over in dealing, which are others in each epoch.
     A pair longer than the budget is a batch of its own. A stream never ends: it is passed over again and again.
-
-    Args:
-        examples: a list, or any iterable that starts over at each `iter()` (streaming data sets).
-        collate: turns a list of examples into a batch.
-        budget: most tokens of a padded batch, on the source and on the target side each.
-        seed: of the order; the batches of an epoch depend on `seed`, epoch and `budget` only.
-        rank: number of this process.
-        world: number of processes; process r gets batches r, r + world, ...
-        window: how many examples of a stream are sorted at a time.
+    The batches of an epoch depend on seed, epoch and budget only.
     """
 
     def __init__(
         self,
-        examples: Iterable[Example],
-        collate: Callable[[list[Example]], Any],
-        budget: int,
+        examples: Iterable[Example],  # a list, or anything that starts over at each `iter()` (streaming data sets)
+        collate: Callable[[list[Example]], Any],  # turns examples into a batch
+        budget: int,  # most tokens of a padded batch, on the source and on the target side each
         *,
-        seed: int = 0,
-        rank: int = 0,
-        world: int = 1,
-        window: int = 50_000,
+        seed: int = 0,  # of the order
+        rank: int = 0,  # number of this process
+        world: int = 1,  # number of processes; process r gets batches r, r + world, ...
+        window: int = 50_000,  # examples of a stream that are sorted at a time
     ) -> None:
         self.examples, self.collate, self.budget, self.window = examples, collate, budget, window
         self.seed, self.rank, self.world, self.epoch = seed, rank, world, 0
         self._length = self._count() if isinstance(examples, Sized) else None
 
     def _count(self) -> int:
-        batches = sum(1 for _ in cut_by_tokens(sorted(map(_sizes, self.examples)), self.budget))
+        batches = sum(1 for _ in cut_by_tokens(sorted(map(sizes_of, self.examples)), self.budget))
         if batches < self.world:
             problem = f"they fill {batches} batches of {self.budget} tokens for {self.world} process(es)"
             raise InputError("examples", None, problem, "give more examples or a smaller budget")
@@ -113,8 +98,8 @@ class TokenBatches(IterableDataset):
         rng = Random(f"{self.seed}-{self.epoch}")
         for examples in self._windows():
             rng.shuffle(examples)  # examples of the same sizes meet others in each epoch
-            examples.sort(key=_sizes)
-            cuts = list(cut_by_tokens([_sizes(e) for e in examples], self.budget))
+            examples.sort(key=sizes_of)
+            cuts = list(cut_by_tokens(list(map(sizes_of, examples)), self.budget))
             rng.shuffle(cuts)
             for cut in cuts:
                 yield examples[cut]
@@ -126,5 +111,6 @@ class TokenBatches(IterableDataset):
             yield self.collate(dealt[self.rank])
 
 
-def _sizes(example: Example) -> tuple[int, int]:
+def sizes_of(example: Example) -> tuple[int, int]:
+    """Tokens of target and source."""
     return len(example["labels"]), len(example["input_ids"])

@@ -15,7 +15,7 @@ from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.models.calibrated import CalibratedAttentionMixin
 from hf_nmt_interp.models.demo import find_model
 from hf_nmt_interp.models.loading import class_of_family, load_config, load_model
-from hf_nmt_interp.training.arguments import option
+from hf_nmt_interp.training.arguments import check_fields, option
 from hf_nmt_interp.training.losses import PENALTIES, label_smoothed_cross_entropy, linear_cross_entropy, mask_loss
 from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
 
@@ -52,8 +52,7 @@ class CalibrationConfig(TranslationConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.alpha < 0:
-            raise InputError("alpha", self.alpha, "must not be negative")
+        check_fields(self, "must not be negative", lambda x: x < 0, "alpha")
         check_choice("penalty", self.penalty, PENALTIES)
         if self.gradient_checkpointing:
             problem = "it would train both losses on all parameters"

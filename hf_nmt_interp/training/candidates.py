@@ -27,12 +27,6 @@ class Sources:
     mask: Tensor  # [B, S]
     start: Tensor  # [B] what the decoder reads first
 
-    def groups(self, size: int) -> Iterator["Sources"]:
-        """At most `size` of them at a time, without a graph."""
-        for i in range(0, len(self.mask), size):
-            cut = slice(i, i + size)
-            yield Sources(self.states[cut].detach(), self.mask[cut], self.start[cut])
-
 
 @dataclass(frozen=True)
 class Candidate:
@@ -54,9 +48,10 @@ class CandidateScorer:
 
     def draw(self, sources: Sources, search: str, number: int, limit: int, top_p: float = 1.0) -> list[list[Sample]]:
         """`number` candidates (or beams) of each source, of at most `limit` tokens, with log P(y|x), by a search."""
-        at_once = _SAMPLED * self.budget // (number * (sources.mask.shape[1] + limit))
+        at_once = max(1, _SAMPLED * self.budget // (number * (sources.mask.shape[1] + limit)))
+        parts = zip(*(x.detach().split(at_once) for x in (sources.states, sources.mask, sources.start)), strict=True)
         found: list[list[Sample]] = []
-        for some in sources.groups(max(1, at_once)):
+        for some in (Sources(*part) for part in parts):
             with self.autocast():
                 if search == "sample":
                     found += ancestral_samples(self.model, some.states, some.mask, some.start, number, limit)

@@ -5,9 +5,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from hf_nmt_interp.models.loading import is_path
+from huggingface_hub import ModelCard
 
-_SECRETS = ("hub_token", "push_to_hub_token")
+from hf_nmt_interp.models.loading import is_path
+from hf_nmt_interp.report.cards import model_card
+
 _LOCAL = ("output_dir", "logging_dir", "run_name", "hub_model_id", "local_rank", "resume_from_checkpoint", "report_to")
 
 
@@ -15,7 +17,7 @@ def changed_arguments(config: Any) -> dict[str, str]:
     """Training arguments that are not the defaults, as text; paths of this machine and tokens are left out."""
     found = {}
     for field in dataclasses.fields(config):
-        if not field.init or field.name in (*_SECRETS, *_LOCAL):
+        if not field.init or field.name in (*_LOCAL, "hub_token", "push_to_hub_token"):
             continue
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         value = getattr(config, field.name)
@@ -33,8 +35,6 @@ def hub_name(model: str | None) -> str | None:
         return None if is_path(model) else model  # a folder that is gone tells nothing
     if not (card := Path(model) / "README.md").is_file():
         return None
-    from huggingface_hub import ModelCard
-
     known = ModelCard(card.read_text(encoding="utf-8"), ignore_metadata_errors=True).data
     name = known.get("model_name")
     return name if "/" in (name or "") else known.get("base_model")
@@ -42,8 +42,6 @@ def hub_name(model: str | None) -> str | None:
 
 def write_card(config: Any, folder: str | Path, **about: Any) -> None:
     """`README.md` of a model saved in a folder, from the trainer's arguments and what `model_card` takes."""
-    from hf_nmt_interp.report.cards import model_card
-
     known = {
         "arguments": changed_arguments(config),
         "name": config.hub_model_id,

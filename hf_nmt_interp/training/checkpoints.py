@@ -21,12 +21,9 @@ UNFINISHED = "unfinished"  # folder of a run where a checkpoint is while it is w
 def list_checkpoints(folder: str | Path, *, complete: bool = True, resumable: bool = False) -> list[Path]:
     """`checkpoint-<step>` folders of a training run, oldest first.
 
-    Args:
-        folder: the run's `output_dir`.
-        complete: leave out those that are half written or half deleted: weights or `trainer_state.json` are missing,
-            or a file is cut off. Ours get their names when they are whole, and are in `unfinished` before.
-        resumable: of the complete ones leave out those without what resuming needs, such as `optimizer.pt`,
-            unless the run saves models only.
+    Complete ones have weights and `trainer_state.json`, and no file is cut off; ours get their names when they are
+    whole, and are in `unfinished` before. Resumable ones also have what resuming needs, such as `optimizer.pt`, unless
+    the run saves models only.
     """
     pattern = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
     steps = {path: match for path in Path(folder).glob("*/") if (match := pattern.fullmatch(path.name))}
@@ -57,12 +54,7 @@ def _is_whole(weights: Path) -> bool:
 
 
 def average_checkpoints(model: PreTrainedModel, folders: Sequence[str | Path]) -> None:
-    """Set the weights of `model` to the mean of the checkpoints' weights (Vaswani et al. 2017).
-
-    Args:
-        model: of the same architecture as the checkpoints; changed in place.
-        folders: checkpoints in safetensors format.
-    """
+    """Set the weights of `model` to the mean of its checkpoints' weights in safetensors (Vaswani et al. 2017)."""
     if not folders:
         raise InputError("folders", None, "no checkpoint to average", "train with save_steps")
     own = model.state_dict()

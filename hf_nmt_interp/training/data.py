@@ -9,13 +9,9 @@ from hf_nmt_interp.text.corpus import Example, Pair
 
 
 def encode_examples(tokenizer: Any, pairs: Iterable[Pair], max_length: int, *, cut: bool = False) -> Iterator[Example]:
-    """Tokenise pairs of sentences.
+    """Tokenise pairs of sentences; those with an empty side or more than `max_length` tokens on a side are left out.
 
-    Args:
-        tokenizer: gives `input_ids` and, for `text_target`, `labels`.
-        pairs: (source, target) sentences.
-        max_length: pairs with more tokens on either side are left out, and so are those with an empty side.
-        cut: keep every pair, cut to `max_length` (for tests, where each has its reference).
+    With `cut` every pair is kept, cut to `max_length` (for tests, where each has its reference).
     """
     pairs = iter(pairs)
     while chunk := list(islice(pairs, 1000)):

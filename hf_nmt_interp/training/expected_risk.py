@@ -10,11 +10,7 @@ from torch import Tensor
 
 
 def candidate_set(samples: Iterable[Sequence[int]], reference: Sequence[int] | None = None) -> list[tuple[int, ...]]:
-    """S(x): the unique candidates in the order of their first appearance, the reference before them.
-
-    Args:
-        samples: ids of each sample.
-        reference: its ids; None leaves it out (it may still have been sampled).
+    """S(x): the unique candidates in the order of their first appearance, the reference, if given, before them.
 
     >>> candidate_set([[5, 0], [6, 0], [5, 0], [7, 0]], reference=[7, 0])
     [(7, 0), (5, 0), (6, 0)]
@@ -24,13 +20,9 @@ def candidate_set(samples: Iterable[Sequence[int]], reference: Sequence[int] | N
 
 
 def candidate_probabilities(log_probs: Tensor, kept: Tensor, alpha: float, lengths: Tensor | None = None) -> Tensor:
-    """P~(y|x) = P(y|x)^alpha / sum over S(x) of P(y'|x)^alpha.
+    """P~(y|x) = P(y|x)^alpha / sum over S(x) of P(y'|x)^alpha [B, C]; with lengths [B, C], P(y|x)^(alpha / length).
 
-    Args:
-        log_probs: [B, C] log P(y|x) of the candidates.
-        kept: [B, C] false where a set has fewer candidates than C; P~ is 0 there.
-        alpha: sharpness; 1 leaves the ratios of P, 0 makes all candidates equal.
-        lengths: [B, C] numbers of tokens, to take P(y|x)^(alpha / length) instead.
+    `log_probs` are log P(y|x) [B, C]; `kept` [B, C] is false where a set has fewer candidates than C, and P~ is 0.
 
     >>> candidate_probabilities(torch.tensor([[0.5, 0.25, 0.1]]).log(), torch.tensor([[True, True, False]]), alpha=1.0)
     tensor([[0.6667, 0.3333, 0.0000]])
@@ -42,12 +34,8 @@ def candidate_probabilities(log_probs: Tensor, kept: Tensor, alpha: float, lengt
 def expected_risk(probabilities: Tensor, risks: Tensor) -> Tensor:
     """R = sum over S(x) of P~(y|x) Delta(y), for each source.
 
-    Risks are taken relative to the set's first: where all are equal, the gradient is 0 and not rounding, which Adam
-    would scale up.
-
-    Args:
-        probabilities: [B, C] P~.
-        risks: [B, C] Delta; anything finite where P~ is 0.
+    Risks [B, C] are taken relative to the set's first: where all are equal, the gradient is 0 and not rounding, which
+    Adam would scale up. They may be anything finite where P~ [B, C] is 0.
 
     >>> expected_risk(torch.tensor([[0.75, 0.25]]), torch.tensor([[-1.0, 0.0]]))
     tensor([-0.7500])
@@ -59,18 +47,9 @@ def expected_risk(probabilities: Tensor, risks: Tensor) -> Tensor:
 def risk_weights(
     log_probs: list[list[float]], risks: list[list[float]], alpha: float, lengths: list[list[int]] | None = None
 ) -> tuple[Tensor, list[list[float]], Tensor]:
-    """Expected risk of sets of any sizes and its derivative, in float64.
+    """R [B], d R / d log P and P~ [B, C] from log P(y|x), Delta and numbers of tokens of sets of any size, in float64.
 
     d R / d log P(y|x) = alpha P~(y|x) (Delta(y) - R), by automatic differentiation.
-
-    Args:
-        log_probs: log P(y|x) of each set's candidates.
-        risks: Delta of each.
-        alpha: sharpness of P~.
-        lengths: numbers of tokens, for P(y|x)^(alpha / length).
-
-    Returns:
-        R [B], d R / d log P of each candidate, P~ [B, C].
 
     >>> risk_weights([[-1.0, -1.0]], [[-1.0, 0.0]], alpha=1.0)[:2]
     (tensor([-0.5000], dtype=torch.float64), [[-0.25, 0.25]])

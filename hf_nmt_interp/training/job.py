@@ -10,17 +10,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import sacrebleu
+import torch
+from transformers import AutoModelForSeq2SeqLM
+
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.families import positions
+from hf_nmt_interp.models.loading import load_model
+from hf_nmt_interp.report.cards import curve_of
 from hf_nmt_interp.text.files import write_whole
 from hf_nmt_interp.training.arguments import DataArguments, open_split, read_split
+from hf_nmt_interp.training.batching import pad_batch
+from hf_nmt_interp.training.callbacks import ContributionCallback, Stopwatch
 from hf_nmt_interp.training.cards import hub_name, write_card
+from hf_nmt_interp.training.checkpoints import UNFINISHED, list_checkpoints
+from hf_nmt_interp.training.data import Restartable, encode_examples
+from hf_nmt_interp.training.word_dropout import WordDropout
 
 
 def bleu_and_chrf(tokenizer: Any, references: list[str], prediction) -> dict[str, float]:
     """Scores of generated ids against the references as they are in the file."""
-    import numpy as np
-    import sacrebleu
-
     ids = prediction.predictions[: len(references)]  # several processes fill their last batch up with the first pairs
     texts = tokenizer.batch_decode(np.where(ids < 0, tokenizer.pad_token_id, ids), skip_special_tokens=True)
     corpus: dict[str, Any] = {"bleu": sacrebleu.corpus_bleu, "chrf": sacrebleu.corpus_chrf}
@@ -52,8 +62,6 @@ def command() -> str:
 
 def find_checkpoint(config: Any) -> str | None:
     """The checkpoint to resume from: the one asked for, else the last complete one in the output folder."""
-    from hf_nmt_interp.training.checkpoints import UNFINISHED, list_checkpoints
-
     if given := config.resume_from_checkpoint:
         if not Path(given).is_dir():
             raise InputError("--resume_from_checkpoint", given, "is not a folder", "leave it out for the last one")
@@ -70,9 +78,6 @@ def find_checkpoint(config: Any) -> str | None:
 
 def make_collator(model: Any, tokenizer: Any, data: DataArguments) -> Any:
     """Padding, and word dropout if the arguments ask for it."""
-    from hf_nmt_interp.training.batching import pad_batch
-    from hf_nmt_interp.training.word_dropout import WordDropout
-
     pad = partial(pad_batch, pad_id=tokenizer.pad_token_id)
     source, target = data.source_word_dropout, data.target_word_dropout
     if not (source or target):
@@ -90,10 +95,6 @@ class Job:
     def __init__(
         self, trainer_class: Any, model: Any, tokenizer: Any, data: Any, config: Any, max_length: int, base: Any = None
     ) -> None:
-        from hf_nmt_interp.models.families import positions
-        from hf_nmt_interp.training.callbacks import ContributionCallback, Stopwatch
-        from hf_nmt_interp.training.data import Restartable, encode_examples
-
         self.data, self.base, self.stopwatch = data, base, Stopwatch()
         self.base_model = data.base_model or hub_name(base)
         limits = map(positions, (model.get_encoder(), model.get_decoder()))
@@ -174,10 +175,6 @@ class Job:
 
     def _model(self) -> Any:
         """The trained model; with FSDP, of which a process has only its part, as it was saved."""
-        from transformers import AutoModelForSeq2SeqLM
-
-        from hf_nmt_interp.models.loading import load_model
-
         args = self.trainer.args
         whole = not self.trainer.is_fsdp_enabled
         return self.trainer.model if whole else load_model(AutoModelForSeq2SeqLM, args.output_dir).to(args.device)
@@ -199,11 +196,6 @@ class Job:
 
         Only the model that `push` sends, a `shared` one, has its name on the Hub.
         """
-        import torch
-
-        from hf_nmt_interp.report.cards import curve_of
-        from hf_nmt_interp.training.data import encode_examples
-
         data, tokenizer = self.data, self.trainer.processing_class
         pairs = (self.test_pairs or self.valid_pairs)[: data.card_sentences]
         pairs = [pair for pair in pairs if any(encode_examples(tokenizer, [pair], self.max_length))]

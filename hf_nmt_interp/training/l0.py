@@ -12,16 +12,15 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from hf_nmt_interp.errors import InputError, check_choice
+from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.gated import GatedHeadsMixin
 from hf_nmt_interp.models.gated.configuration_gated import KINDS, kinds_of
 from hf_nmt_interp.models.loading import class_of_family, load_config, load_model
 from hf_nmt_interp.text.files import write_whole
-from hf_nmt_interp.training.arguments import option
+from hf_nmt_interp.training.arguments import check_fields, option
 from hf_nmt_interp.training.losses import l0_loss, ramp
 from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
 
-FREEZE = ("decoder",)
 HISTORY = "gates.csv"
 
 
@@ -59,16 +58,15 @@ class L0Config(TranslationConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("penalty", "penalty_warmup_steps", "gate_learning_rate"):
-            if getattr(self, name) < 0:
-                raise InputError(name, getattr(self, name), "must not be negative")
+        names = "penalty", "penalty_warmup_steps", "gate_learning_rate"
+        check_fields(self, "must not be negative", lambda x: x < 0, *names)
         try:
             self.gated_attentions = kinds_of(self.gated_attentions)
         except ValueError as error:
             problem = f"has others than all, {', '.join(KINDS)}"
             raise InputError("gated_attentions", self.gated_attentions, problem) from error
-        if self.freeze not in (None, *FREEZE):
-            raise InputError("freeze", self.freeze, f"is not one of {', '.join(FREEZE)}", "or leave it out")
+        if self.freeze not in (None, "decoder"):
+            raise InputError("freeze", self.freeze, "is not one of decoder", "or leave it out")
 
 
 class L0Trainer(TranslationTrainer):
@@ -96,7 +94,7 @@ class L0Trainer(TranslationTrainer):
             raise InputError("gated_attentions", args.gated_attentions, problem, "name them too")
         model.add_gates(args.gated_attentions)
         if args.freeze:
-            freeze(model, args.freeze)
+            freeze_decoder(model)
         super().__init__(model=model, args=args, **more)
         self.add_callback(GateHistory())
 
@@ -144,9 +142,8 @@ class L0Trainer(TranslationTrainer):
         super().log(logs, *args, **kwargs)
 
 
-def freeze(model: Any, what: str) -> None:
+def freeze_decoder(model: Any) -> None:
     """Exclude the decoder from training, with the output projection and embeddings it shares, but no gates."""
-    check_choice("freeze", what, FREEZE)
     gates = set(map(id, gate_parameters(model)))
     for parameter in chain(model.get_decoder().parameters(), model.get_output_embeddings().parameters()):
         parameter.requires_grad_(id(parameter) in gates)

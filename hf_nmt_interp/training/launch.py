@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from hf_nmt_interp.errors import InputError
 
@@ -17,23 +17,16 @@ _IN_WORDS = "No space left on device", "Disk quota exceeded", "File too large", 
 def run_script(main: Callable[[], None]) -> None:
     """Call a script's `main`; an error of the user, or a full disk, is one line on stderr and exit code 2."""
     try:
-        main()
+        return main()
     except InputError as error:
-        _end(str(error))
+        text = str(error)
     except Exception as error:
-        if not _is_refused_by_disk(error):
+        # safetensors and torch say only in words that a disk is full or takes nothing
+        if getattr(error, "errno", None) not in _REFUSED and not any(words in str(error) for words in _IN_WORDS):
             raise
-        _end(f"cannot write: {error}; make room and run the same command again, it goes on from the last checkpoint")
-
-
-def _end(text: str) -> NoReturn:
+        text = f"cannot write: {error}; make room and run the same command again, it goes on from the last checkpoint"
     print(f"{Path(sys.argv[0]).name}: {' '.join(text.split())}", file=sys.stderr)
     sys.exit(2)
-
-
-def _is_refused_by_disk(error: Exception) -> bool:
-    """Whether a disk is full or takes nothing; safetensors and torch say so in words only."""
-    return getattr(error, "errno", None) in _REFUSED or any(words in str(error) for words in _IN_WORDS)
 
 
 def read_arguments(parser: Any, words: Sequence[str] | None = None) -> tuple[Any, ...]:
@@ -62,18 +55,12 @@ def training_parser(own: Any, config: str) -> Any:
 
 
 def run_training(
-    make_parser: Callable[[], Any],
+    make_parser: Callable[[], Any],  # returns a `training_parser` whose first dataclass is a `StartArguments`
+    # from arguments of the script, the data and the trainer to the trainer's class, the model and its tokenizer
     build: Callable[[Any, Any, Any], tuple[Any, Any, Any]],
-    finish: Callable[[Any, Any], None] | None = None,
+    finish: Callable[[Any, Any], None] | None = None,  # trains and writes by a `Job`; None is `Job.complete`
 ) -> None:
-    """Read the command line, build the model, train and test it, and write the results.
-
-    Args:
-        make_parser: returns a `training_parser` whose first dataclass is a `StartArguments`.
-        build: from the script's own arguments, those of the data and those of the trainer to the class of the trainer,
-            the model and its tokenizer.
-        finish: trains and writes, given the `Job` and the script's own arguments; None for `Job.complete`.
-    """
+    """Read the command line, build the model, train and test it, and write the results."""
     start_missing_processes()
     arguments, data, config = read_arguments(make_parser())
 

@@ -47,12 +47,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Sum over labelled positions of the cross entropy with uniform label smoothing (Vaswani et al. 2017).
-
-    Args:
-        logits: [..., V].
-        labels: [...], -100 is ignored.
-        smoothing: mass spread evenly over the vocabulary.
+    """Cross entropy with uniform smoothing (Vaswani et al. 2017) of logits [..., V], summed over labels but -100.
 
     >>> label_smoothed_cross_entropy(torch.zeros(1, 2, 4), torch.tensor([[3, -100]]), 0.1).exp().round().item()
     4.0
@@ -65,13 +60,8 @@ def linear_cross_entropy(
 ) -> Tensor:
     """`label_smoothed_cross_entropy(hidden @ weight.T + bias, labels)` without ever holding all logits.
 
-    Args:
-        hidden: [..., d] decoder states.
-        weight: [V, d] output projection.
-        bias: [V] constant (gets no gradient), as Marian's `final_logits_bias`.
-        labels: [...], -100 is ignored.
-        smoothing: mass spread evenly over the vocabulary.
-        position_weights: [...] constant factors of the positions' losses, 1 for None.
+    hidden [..., d], weight [V, d], bias [V] (gets no gradient), labels [...] (-100 is ignored), and constant
+    `position_weights` [...] of the losses, or None.
     """
     kept = labels != -100
     rows = None if position_weights is None else position_weights[kept]
@@ -86,9 +76,7 @@ def l0_loss(cross_entropy: Tensor, open_heads: Tensor, weight: float) -> Tensor:
 def mask_distance(masks: Sequence[Tensor], labels: Tensor) -> Tensor:
     """Sum over labelled steps of ||1 - m||_2, norm over the source, mean over layers and heads (lu2021, eq. 6).
 
-    Args:
-        masks: m of each layer [B, H, T, S], 1 at padding.
-        labels: [B, T], -100 is ignored.
+    Masks m are [B, H, T, S] of each layer, 1 at padding, labels [B, T], -100 is ignored.
 
     >>> mask_distance([torch.tensor([[[[0.4, 0.2, 1.0]]]])], torch.tensor([[7]])).item()
     1.0

@@ -20,7 +20,7 @@ from hf_nmt_interp.decoding.sampling import Sample
 from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.metrics.risks import Risk, make_risk
 from hf_nmt_interp.models.families import positions
-from hf_nmt_interp.training.arguments import option
+from hf_nmt_interp.training.arguments import check_fields, option
 from hf_nmt_interp.training.candidates import SEARCHES, Candidate, CandidateScorer, Sources, ids_of, pad_targets, until
 from hf_nmt_interp.training.expected_risk import candidate_set, risk_weights
 from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
@@ -50,19 +50,12 @@ class MRTConfig(TranslationConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("candidates", "candidate_tokens"):
-            if getattr(self, name) < 1:
-                raise InputError(name, getattr(self, name), "must be at least 1")
-        for name in ("alpha", "max_length_ratio"):
-            if getattr(self, name) <= 0:
-                raise InputError(name, getattr(self, name), "must be positive")
+        check_fields(self, "must be at least 1", lambda x: x < 1, "candidates", "candidate_tokens")
+        check_fields(self, "must be positive", lambda x: x <= 0, "alpha", "max_length_ratio")
         check_choice("search", self.search, SEARCHES)
-        if not 0 < self.top_p <= 1:
-            raise InputError("top_p", self.top_p, "must be above 0 and at most 1")
-        if self.cross_entropy < 0:
-            raise InputError("cross_entropy", self.cross_entropy, "must not be negative")
-        if self.label_smoothing_factor:
-            raise InputError("label_smoothing_factor", self.label_smoothing_factor, "must be 0: a risk has no labels")
+        check_fields(self, "must be above 0 and at most 1", lambda x: not 0 < x <= 1, "top_p")
+        check_fields(self, "must not be negative", lambda x: x < 0, "cross_entropy")
+        check_fields(self, "must be 0: a risk has no labels", bool, "label_smoothing_factor")
 
 
 class RiskProgress(ProgressCallback):
@@ -137,7 +130,8 @@ class MRTTrainer(TranslationTrainer):
             lengths = [list(map(len, found)) for found in sets] if args.length_normalisation else None
             risk, weights, shares = risk_weights([list(s.values()) for s in sets], risks, args.alpha, lengths)
             first = int(args.add_reference)  # the reference's log P has a graph already
-            others = [Candidate(b, ids, w) for b, ids, w in _flat(sets, weights, first) if w]
+            flat = [list(zip(*both, strict=True))[first:] for both in zip(sets, weights, strict=True)]
+            others = [Candidate(b, ids, weight) for b, row in enumerate(flat) for ids, weight in row if weight]
             # the gradient of sum (d R / d log P) log P is that of R
             surrogate = scorer.weighted_sum(sources, others)
             surrogate = surrogate + log_probs @ log_probs.new_tensor([row[0] * first for row in weights])
@@ -180,18 +174,17 @@ class MRTTrainer(TranslationTrainer):
         return {ids: found[ids] for ids in candidate_set(found, reference if self.args.add_reference else None)}
 
     def _risks(self, candidates: list[tuple[int, ...]], reference: tuple[int, ...]) -> list[float]:
-        *texts, gold = self._texts([*candidates, reference])
-        found = [float(risk) for risk in self.risk(texts, gold)]
+        tokenizer: Any = self.processing_class
+        rows = [list(ids) for ids in (*candidates, reference)]
+        if self.subwords:
+            special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+            texts = [" ".join(str(i) for i in row if i not in special) for row in rows]
+        else:
+            texts = tokenizer.batch_decode(rows, skip_special_tokens=True)
+        found = [float(risk) for risk in self.risk(texts[:-1], texts[-1])]
         if len(found) != len(candidates):
             raise InputError("risk", None, f"it returned {len(found)} numbers for {len(candidates)} candidates")
         return found
-
-    def _texts(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        tokenizer: Any = self.processing_class
-        if not self.subwords:
-            return tokenizer.batch_decode([list(row) for row in rows], skip_special_tokens=True)
-        special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-        return [" ".join(str(i) for i in row if i not in special) for row in rows]
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Tensor:
         """Sources of a step, those of all processes."""
@@ -245,9 +238,3 @@ class MRTTrainer(TranslationTrainer):
                 self._warned.add(kind)
                 advice = "such a set says little: start from a converged model, lower learning_rate or alpha"
                 logger.warning("step %d: %s; %s", self.state.global_step, text, advice)
-
-
-def _flat(sets, weights: list[list[float]], first: int) -> list[tuple[int, tuple[int, ...], float]]:
-    """Row, ids and weight of every candidate from number `first` of its set on."""
-    pairs = [zip(found, row, strict=True) for found, row in zip(sets, weights, strict=True)]
-    return [(row, ids, weight) for row, pair in enumerate(pairs) for ids, weight in list(pair)[first:]]

@@ -7,18 +7,22 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub.errors import StrictDataclassError
+from transformers import AutoModelForSeq2SeqLM, GenerationConfig, MarianConfig, MarianTokenizer
+
+from hf_nmt_interp.decoding.languages import set_languages
 from hf_nmt_interp.errors import InputError, check_choice
+from hf_nmt_interp.models.conv import ConvSeq2SeqConfig
+from hf_nmt_interp.models.gated import GatedMarianConfig
+from hf_nmt_interp.models.loading import load_config, load_model, load_tokenizer
+from hf_nmt_interp.models.lstm import LuongSeq2SeqConfig
 from hf_nmt_interp.text.files import atomic
 from hf_nmt_interp.training.arguments import DataArguments, open_split
+from hf_nmt_interp.training.vocabulary import train_marian_tokenizer
 
 
 def load_checkpoint(name: str, data: DataArguments, load: Callable[[str], Any] | None = None) -> tuple[Any, Any]:
     """The seq2seq model to start from, in float32, and its tokenizer; `load` is for a class of one's choice."""
-    from transformers import AutoModelForSeq2SeqLM
-
-    from hf_nmt_interp.decoding.languages import set_languages
-    from hf_nmt_interp.models.loading import load_model, load_tokenizer
-
     try:
         model = load(name) if load else load_model(AutoModelForSeq2SeqLM, name)
     except InputError as error:  # loaders that are not for scripts speak of a `name`
@@ -30,10 +34,6 @@ def load_checkpoint(name: str, data: DataArguments, load: Callable[[str], Any] |
 
 def new_tokenizer(data: DataArguments, config: Any, vocab_size: int, max_length: int) -> Any:
     """A tokenizer made of the training pairs; the one in the output folder if an earlier run has made it."""
-    from transformers import MarianTokenizer
-
-    from hf_nmt_interp.training.vocabulary import train_marian_tokenizer
-
     folder = Path(config.output_dir) / "tokenizer"
     with config.main_process_first(desc="vocabulary"):
         if not (folder / "tokenizer_config.json").is_file():
@@ -71,9 +71,6 @@ def read_settings(texts: Iterable[str], kind: Any) -> dict[str, Any]:
 
 def make_model(make_config: Callable[[], Any], tokenizer: Any, max_length: int, arguments: str) -> Any:
     """A new model with random weights, 4 beams and no padding in translations; an error names the `arguments`."""
-    from huggingface_hub.errors import StrictDataclassError
-    from transformers import AutoModelForSeq2SeqLM, GenerationConfig
-
     try:
         model: Any = AutoModelForSeq2SeqLM.from_config(make_config())
     except InputError:
@@ -95,8 +92,6 @@ def new_marian(arguments: Any, tokenizer: Any) -> Any:
 
 def dense_config(arguments: Any, **more: Any) -> Any:
     """Marian of the given sizes."""
-    from transformers import MarianConfig
-
     sizes = {"layers": arguments.layers, "attention_heads": int(arguments.heads), "ffn_dim": arguments.ffn_dim}
     both: dict[str, Any] = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sizes.items()}
     both |= {"d_model": arguments.d_model, "max_position_embeddings": 2 * arguments.max_length}
@@ -105,9 +100,6 @@ def dense_config(arguments: Any, **more: Any) -> Any:
 
 def sparse_config(arguments: Any, **more: Any) -> Any:
     """The architecture of a pruned model, to be trained from scratch (voita2019, table 2, right column)."""
-    from hf_nmt_interp.models.gated import GatedMarianConfig
-    from hf_nmt_interp.models.loading import load_config
-
     if not Path(arguments.heads, "config.json").is_file():
         raise InputError("--heads", arguments.heads, "is neither a number nor a folder with a config.json")
     family = load_config(arguments.heads, "--heads").model_type.removeprefix("gated_")
@@ -118,9 +110,6 @@ def sparse_config(arguments: Any, **more: Any) -> Any:
 
 def new_seq2seq(arguments: Any, tokenizer: Any) -> Any:
     """An LSTM or convolutional model with random weights; `arguments` are those of `train_seq2seq.py`."""
-    from hf_nmt_interp.models.conv import ConvSeq2SeqConfig
-    from hf_nmt_interp.models.lstm import LuongSeq2SeqConfig
-
     kinds: dict[str, Any] = {"lstm": LuongSeq2SeqConfig, "conv": ConvSeq2SeqConfig}
     check_choice("--architecture", arguments.architecture, kinds)
     kind = kinds[arguments.architecture]

@@ -3,11 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
+from hf_nmt_interp.report.terminal import table
 from hf_nmt_interp.training.job import Job
 
 
 def train_and_prune(job: Job, test_before: bool) -> None:
-    """Train a gated model and prune it; write both models, and heads and scores before and after."""
+    """Train a gated model and prune it; write both models, write and print heads and scores before and after."""
     model, tokenizer, config = job.trainer.model, job.trainer.processing_class, job.trainer.args
     results = {"before": describe(model.prune()) | (job.test() if test_before else {})}
     training = job.train()
@@ -20,7 +23,12 @@ def train_and_prune(job: Job, test_before: bool) -> None:
             tokenizer.save_pretrained(folder)
             job.write_card(folder, training | results["pruned"], found, shared=found is pruned)
         job.write({**training, "penalty": config.penalty, **results, "kept_heads": pruned.config.kept_heads})
-        print_table(results)
+        rows = []
+        for name, numbers in results.items():
+            row = {"model": name, "heads e/d/d-e": numbers["heads"], "parameters": f"{numbers['parameters']:,}"}
+            scores = {"BLEU": numbers.get("test_bleu"), "chrF": numbers.get("test_chrf")}
+            rows.append(row | {score: "" if value is None else f"{value:.2f}" for score, value in scores.items()})
+        Console().print(table(rows))
         job.push(folder)  # the pruned one
     job.end()
 
@@ -30,17 +38,3 @@ def describe(model: Any) -> dict[str, Any]:
     kept = {kind: [len(heads) for heads in layers] for kind, layers in model.kept_heads().items()}
     heads = "/".join(str(sum(layers)) for layers in kept.values())
     return {"heads": heads, "heads_by_layer": kept, "parameters": model.num_parameters()}
-
-
-def print_table(results: dict[str, dict[str, Any]]) -> None:
-    """Heads, parameters and scores of each model."""
-    from rich.console import Console
-
-    from hf_nmt_interp.report.terminal import table
-
-    rows = []
-    for name, found in results.items():
-        row = {"model": name, "heads e/d/d-e": found["heads"], "parameters": f"{found['parameters']:,}"}
-        scores = {"BLEU": found.get("test_bleu"), "chrF": found.get("test_chrf")}
-        rows.append(row | {score: "" if value is None else f"{value:.2f}" for score, value in scores.items()})
-    Console().print(table(rows))

@@ -17,7 +17,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, rotat
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.hub import Pushed, make_repo, push_folder
-from hf_nmt_interp.training.arguments import option
+from hf_nmt_interp.training.arguments import check_fields, option
 from hf_nmt_interp.training.batching import TokenBatches
 from hf_nmt_interp.training.cards import hub_name, write_card
 from hf_nmt_interp.training.checkpoints import ARGUMENTS, STATE, UNFINISHED, average_checkpoints, list_checkpoints
@@ -53,15 +53,11 @@ class TranslationConfig(Seq2SeqTrainingArguments):
         self.use_cpu = self.use_cpu or without_gpu_but_distributed()
         self.dataloader_pin_memory = self.dataloader_pin_memory and torch.accelerator.is_available()
         super().__post_init__()
-        if self.tokens_per_batch < 1:
-            raise InputError("tokens_per_batch", self.tokens_per_batch, "must be at least 1")
-        for name in ("noam_scale", "average_last"):
-            if getattr(self, name) < 0:
-                raise InputError(name, getattr(self, name), "must be 0 (off) or positive")
+        check_fields(self, "must be at least 1", lambda x: x < 1, "tokens_per_batch")
+        check_fields(self, "must be 0 (off) or positive", lambda x: x < 0, "noam_scale", "average_last")
         if self.noam_scale and self.warmup_steps < 1:
             raise InputError("warmup_steps", self.warmup_steps, "must be at least 1 step for the Noam schedule")
-        if not 0 <= self.label_smoothing_factor < 1:
-            raise InputError("label_smoothing_factor", self.label_smoothing_factor, "must be at least 0 and below 1")
+        check_fields(self, "must be at least 0 and below 1", lambda x: not 0 <= x < 1, "label_smoothing_factor")
         if self.hub_strategy not in (HubStrategy.END, HubStrategy.EVERY_SAVE):
             value, problem = HubStrategy(self.hub_strategy).value, "would send pickled states of the optimizer"
             raise InputError("hub_strategy", value, problem, "end and every_save send models")

@@ -12,23 +12,14 @@ from hf_nmt_interp.errors import InputError
 
 
 def train_marian_tokenizer(
-    sentences: Iterable[str],
-    folder: str | Path,
-    vocab_size: int = 8000,
-    source_lang: str = "en",
+    sentences: Iterable[str],  # of both languages
+    folder: str | Path,  # gets source.spm, target.spm (the same model), vocab.json and tokenizer_config.json
+    vocab_size: int = 8000,  # number of ids, with `</s>`, `<unk>` and `<pad>`
+    source_lang: str = "en",  # language code, kept in the tokenizer's settings
     target_lang: str = "de",
-    max_length: int = 256,
+    max_length: int = 256,  # most tokens of a sentence, kept too
 ) -> MarianTokenizer:
-    """Train one SentencePiece model for both languages and save it in `folder` as a `MarianTokenizer`.
-
-    Args:
-        sentences: text of both languages.
-        folder: gets source.spm, target.spm (the same model), vocab.json and tokenizer_config.json.
-        vocab_size: number of ids, with `</s>`, `<unk>` and `<pad>`.
-        source_lang: language code, kept in the tokenizer's settings.
-        target_lang: the same for the target.
-        max_length: most tokens of a sentence, kept too.
-    """
+    """Train one SentencePiece model for both languages and save it in `folder` as a `MarianTokenizer`."""
     from sentencepiece import SentencePieceProcessor
 
     folder = Path(folder)

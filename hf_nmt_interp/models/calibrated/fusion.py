@@ -35,15 +35,9 @@ def calibrate(attention: Tensor, mask: Tensor) -> Tensor:
 
 
 class Fusion(nn.Module, ABC):
-    """How original weights a and calibrated weights a_c make the weights that a layer decodes with.
+    """How original weights a and calibrated weights a_c make the weights that a layer decodes with."""
 
-    Args:
-        config: of the model.
-        heads: H of a layer.
-        size: units of a head.
-    """
-
-    def __init__(self, config, heads: int, size: int):
+    def __init__(self, config, heads: int, size: int):  # of the model; H of a layer; units of a head
         super().__init__()
 
     def gate(self, query: Tensor) -> Tensor | None:

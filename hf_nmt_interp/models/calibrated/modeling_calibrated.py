@@ -27,19 +27,14 @@ from .fusion import Fusion
 class CalibratedSeq2SeqLMOutput(Seq2SeqLMOutput):
     """`Seq2SeqLMOutput`, whose `cross_attentions` are the fused weights, with what they were made of, layer by layer.
 
-    Attributes:
-        original_attentions: a, [B, H, T, S] each; with `output_attentions` or `output_calibration`, like the next two.
-        masks: m, [B, H, T, S] each; 1 at padding.
-        gates: g, [B, H, T] each; None if the fusion has none.
-        perturbed_logits: [B, T, V] under perturbed weights; with `perturbed=True`, like the next one.
-        perturbed_masks: m of that pass, [B, H, T, S] each.
+    The first three come with `output_attentions` or `output_calibration`, the last two with `perturbed=True`.
     """
 
-    original_attentions: tuple[Tensor, ...] | None = None
-    masks: tuple[Tensor, ...] | None = None
-    gates: tuple[Tensor, ...] | None = None
-    perturbed_logits: Tensor | None = None
-    perturbed_masks: tuple[Tensor, ...] | None = None
+    original_attentions: tuple[Tensor, ...] | None = None  # a, [B, H, T, S] each
+    masks: tuple[Tensor, ...] | None = None  # m, [B, H, T, S] each; 1 at padding
+    gates: tuple[Tensor, ...] | None = None  # g, [B, H, T] each; None if the fusion has none
+    perturbed_logits: Tensor | None = None  # [B, T, V] under perturbed weights
+    perturbed_masks: tuple[Tensor, ...] | None = None  # m of that pass, [B, H, T, S] each
 
 
 class TwoPasses(NamedTuple):
@@ -75,8 +70,7 @@ class CalibratedAttentionMixin(PreTrainedModel):
 
     def mask_parameters(self) -> dict[str, Tensor]:
         """theta_m: W_Q and W_K of all layers, by name."""
-        own = {id(linear.mask.weight) for a in self.cross_attentions() for linear in (a.q_proj, a.k_proj)}
-        return {name: p for name, p in self.named_parameters() if id(p) in own}
+        return {name: p for name, p in self.named_parameters() if name.endswith("_proj.mask.weight")}
 
     def count_step(self) -> None:
         """Tell the fusions that a training step is over; annealing goes on."""
@@ -141,11 +135,9 @@ class CalibratedAttentionMixin(PreTrainedModel):
         if self.is_gradient_checkpointing:
             raise ValueError("gradient_checkpointing runs passes again with all gradients; turn it off")
         decoder = self.get_decoder()
-        own = {id(p) for p in self.mask_parameters().values()}
-        theta: dict[str, Tensor] = {}
-        theta_m: dict[str, Tensor] = {}
-        for name, p in decoder.named_parameters():
-            (theta_m if id(p) in own else theta)[name] = p.detach()
+        detached = {name: p.detach() for name, p in decoder.named_parameters()}
+        theta_m = {name: p for name, p in detached.items() if name.endswith("_proj.mask.weight")}
+        theta = {name: p for name, p in detached.items() if name not in theta_m}
         memory = self.get_encoder()(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
         inputs = {"input_ids": decoder_input_ids, "encoder_attention_mask": attention_mask, "use_cache": False}
         second = Calibration(perturbed=True)

@@ -2,10 +2,8 @@
 
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
-from .configuration_conv import ConvSeq2SeqConfig
-from .modeling_conv import ConvSeq2SeqForConditionalGeneration
-
-__all__ = ["ConvSeq2SeqConfig", "ConvSeq2SeqForConditionalGeneration"]
+from .configuration_conv import ConvSeq2SeqConfig as ConvSeq2SeqConfig
+from .modeling_conv import ConvSeq2SeqForConditionalGeneration as ConvSeq2SeqForConditionalGeneration
 
 AutoConfig.register(ConvSeq2SeqConfig.model_type, ConvSeq2SeqConfig)
 AutoModelForSeq2SeqLM.register(ConvSeq2SeqConfig, ConvSeq2SeqForConditionalGeneration)

@@ -4,31 +4,18 @@ from typing import Any
 
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
-from .configuration_gated import GatedBartConfig, GatedM2M100Config, GatedMarianConfig, GatedMBartConfig, GatedT5Config
-from .gates import HardConcreteGate
-from .modeling_gated import (
-    GatedBartForConditionalGeneration,
-    GatedHeadsMixin,
-    GatedM2M100ForConditionalGeneration,
-    GatedMarianMTModel,
-    GatedMBartForConditionalGeneration,
-    GatedT5ForConditionalGeneration,
-)
-
-__all__ = [
-    "GatedBartConfig",
-    "GatedBartForConditionalGeneration",
-    "GatedHeadsMixin",
-    "GatedM2M100Config",
-    "GatedM2M100ForConditionalGeneration",
-    "GatedMBartConfig",
-    "GatedMBartForConditionalGeneration",
-    "GatedMarianConfig",
-    "GatedMarianMTModel",
-    "GatedT5Config",
-    "GatedT5ForConditionalGeneration",
-    "HardConcreteGate",
-]
+from .configuration_gated import GatedBartConfig as GatedBartConfig
+from .configuration_gated import GatedM2M100Config as GatedM2M100Config
+from .configuration_gated import GatedMarianConfig as GatedMarianConfig
+from .configuration_gated import GatedMBartConfig as GatedMBartConfig
+from .configuration_gated import GatedT5Config as GatedT5Config
+from .gates import HardConcreteGate as HardConcreteGate
+from .modeling_gated import GatedBartForConditionalGeneration as GatedBartForConditionalGeneration
+from .modeling_gated import GatedHeadsMixin as GatedHeadsMixin
+from .modeling_gated import GatedM2M100ForConditionalGeneration as GatedM2M100ForConditionalGeneration
+from .modeling_gated import GatedMarianMTModel as GatedMarianMTModel
+from .modeling_gated import GatedMBartForConditionalGeneration as GatedMBartForConditionalGeneration
+from .modeling_gated import GatedT5ForConditionalGeneration as GatedT5ForConditionalGeneration
 
 for _model in GatedHeadsMixin.__subclasses__():
     _config: Any = _model.config_class

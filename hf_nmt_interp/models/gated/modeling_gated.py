@@ -1,6 +1,7 @@
 """Translators whose attention heads can be gated, and pruned for good (Voita et al. 2019, section 6)."""
 
 import copy
+from itertools import chain
 from typing import Any
 
 import torch
@@ -36,9 +37,8 @@ class GatedHeadsMixin(PreTrainedModel):
             name = type(config).__name__
             raise ValueError(f"config is a {name}; use Gated{name}(**config.to_dict())")
         super().__init__(config)
-        for attentions in self.attentions().values():
-            for attention in attentions:
-                attention.kept_heads = list(range(getattr(attention, names_of(attention).heads)))
+        for attention in chain(*self.attentions().values()):
+            attention.kept_heads = list(range(getattr(attention, names_of(attention).heads)))
         self._remove_heads(config.kept_heads or {})
         self.add_gates(config.gated_attentions)
 
@@ -70,7 +70,7 @@ class GatedHeadsMixin(PreTrainedModel):
 
     def l0_penalty(self) -> Tensor:
         """L_C = sum over all gates of 1 - P(g = 0), a differentiable scalar."""
-        gates = [gate for gates in self.gates().values() for gate in gates if gate is not None]
+        gates = list(filter(None, chain(*self.gates().values())))
         if not gates:
             return torch.zeros((), device=self.device)
         return gates[0].penalty(torch.cat([gate.log_alpha for gate in gates]))  # they differ in nothing else
@@ -108,10 +108,9 @@ class GatedHeadsMixin(PreTrainedModel):
         Its configuration names the heads it has, so that it loads again; `add_gates` makes it ready for more.
         """
         small, kept = copy.deepcopy(self), self.kept_heads()
-        for attentions in small.attentions().values():
-            for attention in attentions:
-                if gate_of(attention) is not None:
-                    set_gate(attention, None)
+        for attention in chain(*small.attentions().values()):
+            if gate_of(attention) is not None:
+                set_gate(attention, None)
         small._remove_heads(kept)
         small.config.kept_heads, small.config.gated_attentions = kept, []
         return small
@@ -136,10 +135,8 @@ class GatedHeadsMixin(PreTrainedModel):
 
     def initialize_weights(self):
         super().initialize_weights()
-        for gates in self.gates().values():
-            for gate in gates:
-                if gate is not None:
-                    init.constant_(gate.log_alpha, gate.init)  # leaves loaded values alone
+        for gate in filter(None, chain(*self.gates().values())):
+            init.constant_(gate.log_alpha, gate.init)  # leaves loaded values alone
 
     def _adjust_missing_and_unexpected_keys(self, loading_info) -> None:
         """A checkpoint without any gates of a kind is a plain one, and its gates are new: nothing to report."""

@@ -2,15 +2,10 @@
 
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification
 
-from .configuration_lstm import LSTMAttentionConfig, LuongSeq2SeqConfig
-from .modeling_lstm import LSTMAttentionForSequenceClassification, LuongSeq2SeqForConditionalGeneration
-
-__all__ = [
-    "LSTMAttentionConfig",
-    "LSTMAttentionForSequenceClassification",
-    "LuongSeq2SeqConfig",
-    "LuongSeq2SeqForConditionalGeneration",
-]
+from .configuration_lstm import LSTMAttentionConfig as LSTMAttentionConfig
+from .configuration_lstm import LuongSeq2SeqConfig as LuongSeq2SeqConfig
+from .modeling_lstm import LSTMAttentionForSequenceClassification as LSTMAttentionForSequenceClassification
+from .modeling_lstm import LuongSeq2SeqForConditionalGeneration as LuongSeq2SeqForConditionalGeneration
 
 AutoConfig.register(LuongSeq2SeqConfig.model_type, LuongSeq2SeqConfig)
 AutoConfig.register(LSTMAttentionConfig.model_type, LSTMAttentionConfig)

@@ -71,6 +71,9 @@ class LSTMEncoder(nn.Module):
 class LSTMPreTrainedModel(PreTrainedModel):
     """Weights drawn uniformly, as Luong et al. 2015 draw them; an attention that is not learned has no gradients."""
 
+    config_class: Any = LuongSeq2SeqConfig
+    config: Any
+
     def initialize_weights(self) -> None:
         super().initialize_weights()
         if hasattr(self, "attention"):  # here, as loading replaces the parameters
@@ -83,12 +86,7 @@ class LSTMPreTrainedModel(PreTrainedModel):
                 init.uniform_(parameter, -r, r)
 
 
-class LuongPreTrainedModel(LSTMPreTrainedModel):
-    config_class = LuongSeq2SeqConfig
-    config: Any
-
-
-class LuongEncoder(LuongPreTrainedModel):
+class LuongEncoder(LSTMPreTrainedModel):
     """States h_1..h_L of the source."""
 
     def __init__(self, config: Any) -> None:
@@ -112,7 +110,7 @@ class LuongEncoder(LuongPreTrainedModel):
         return BaseModelOutput(last_hidden_state=states)
 
 
-class LuongDecoder(LuongPreTrainedModel):
+class LuongDecoder(LSTMPreTrainedModel):
     """States s_1..s_T of the target read so far; h_L of the encoder is the first one of each layer."""
 
     def __init__(self, config: Any) -> None:
@@ -171,7 +169,7 @@ class LuongAttention(nn.Module):
         return weights.sum(1) @ h, weights
 
 
-class LuongSeq2SeqForConditionalGeneration(LuongPreTrainedModel, GenerationMixin):
+class LuongSeq2SeqForConditionalGeneration(LSTMPreTrainedModel, GenerationMixin):
     """LSTM translator: p_t = N([c_t, s_t]) (eq. 2)."""
 
     _is_stateful = True
@@ -266,7 +264,6 @@ class LSTMAttentionForSequenceClassification(LSTMPreTrainedModel):
     """
 
     config_class = LSTMAttentionConfig
-    config: Any
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)

@@ -2,10 +2,8 @@
 
 from transformers import AutoConfig, AutoModel
 
-from .configuration_proxy import BagOfWordsConfig
-from .modeling_proxy import BagOfWordsProxy
-
-__all__ = ["BagOfWordsConfig", "BagOfWordsProxy"]
+from .configuration_proxy import BagOfWordsConfig as BagOfWordsConfig
+from .modeling_proxy import BagOfWordsProxy as BagOfWordsProxy
 
 AutoConfig.register(BagOfWordsConfig.model_type, BagOfWordsConfig)
 AutoModel.register(BagOfWordsConfig, BagOfWordsProxy)

@@ -1,25 +1,15 @@
 """Bag-of-words proxy (Snell et al. 2021, section 2.3): a translator without attention, order or decoder."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.loss.loss_utils import fixed_cross_entropy
-from transformers.modeling_outputs import ModelOutput
+from transformers.modeling_outputs import TokenClassifierOutput
 from transformers.utils.generic import can_return_tuple
 
 from .configuration_proxy import BagOfWordsConfig
-
-
-@dataclass
-class BagOfWordsOutput(ModelOutput):
-    """What the proxy returns: loss, logits [B, T, V], the embeddings ([B, S, d],)."""
-
-    loss: Tensor | None = None
-    logits: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
 
 
 class BagOfWordsProxy(PreTrainedModel):
@@ -39,9 +29,6 @@ class BagOfWordsProxy(PreTrainedModel):
         if isinstance(module, nn.Embedding | nn.Linear):
             init.normal_(module.weight, std=self.config.embedding_size**-0.5)
 
-    def get_input_embeddings(self) -> nn.Module:
-        return self.embed_tokens
-
     def output_logits(self, context: Tensor) -> Any:
         """Logits [..., V] from embeddings, or their means, [..., d]."""
         return self.projection(context)
@@ -56,18 +43,19 @@ class BagOfWordsProxy(PreTrainedModel):
         output_hidden_states: bool | None = None,
         num_items_in_batch: Any = None,
         **kwargs: Any,
-    ) -> BagOfWordsOutput:
+    ) -> TokenClassifierOutput:
         """Logits [B, T, V], the same for all steps (T is 1 without labels); with labels [B, T] or [B] also the loss.
 
-        Arguments are those of any model of transformers; padding of the source [B, S] may be anywhere.
+        Arguments are those of any model of transformers; padding of the source [B, S] may be anywhere. The embeddings
+        ([B, S, d],) are `hidden_states`.
         """
         e: Any = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         mask = e.new_ones(e.shape[:2]) if attention_mask is None else attention_mask.to(e.dtype)
         mean = (mask[:, None] @ e)[:, 0] / mask.sum(-1, keepdim=True)  # [B, d]
         logits = self.output_logits(mean)[:, None]  # [B, 1, V]
-        loss = None
+        loss: Any = None
         if labels is not None:
             logits = logits.expand(-1, labels[0].numel(), -1)
             loss = fixed_cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), num_items_in_batch)
         states = (e,) if output_hidden_states else None
-        return BagOfWordsOutput(loss=loss, logits=logits, hidden_states=states)
+        return TokenClassifierOutput(loss=loss, logits=logits, hidden_states=states)
