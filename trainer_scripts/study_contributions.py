@@ -4,7 +4,11 @@ Examples:
     # section 4: a translator with references, its own translations and random sentences for prefixes
     python trainer_scripts/study_contributions.py box --output_dir runs/study --held test.en test.de
 
-    # section 5: the same number of updates by maximum likelihood, target word dropout and minimum risk training
+    # appendix D: both signs of relevance count alike; sentences of two lengths
+    python trainer_scripts/study_contributions.py box --output_dir runs/half --held test.en test.de \
+        --set alpha=0.5 beta=0.5 --lengths 7 7 9 9
+
+    # section 5: the same number of updates by maximum likelihood, word dropout and minimum risk training
     python trainer_scripts/study_contributions.py objectives --output_dir runs/study --train train.en train.de \
         --test test.en test.de --held valid.en valid.de test.en test.de --steps 125 --candidates 50
 
@@ -54,7 +58,9 @@ def make_parser() -> argparse.ArgumentParser:
         study.add_argument("--output_dir", type=Path, required=True, help="Folder of trainings, figure and numbers.")
         study.add_argument("--held", nargs="+", required=True, help="Pairs that are studied: two text files, or four.")
         study.add_argument("--pairs", type=int, default=300, help="Most pairs of a study.")
-        study.add_argument("--lengths", type=int, nargs=2, default=(None, None), help="Source and target tokens.")
+        help = "Source and target tokens, with EOS; may be several pairs of numbers (default: the most frequent)."
+        study.add_argument("--lengths", type=int, nargs="+", default=[], metavar="N", help=help)
+        study.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="Settings of LRP.")
         study.add_argument("--prefix", nargs="+", choices=PREFIXES, default=prefixes, help="What the decoder reads.")
         if name != "stages":
             study.add_argument("--model", default="demo:en-de", help="The translator in the box, or another.")
@@ -63,7 +69,7 @@ def make_parser() -> argparse.ArgumentParser:
             study.add_argument("--test", nargs="+", required=True, help="As --train; scored after a training.")
             study.add_argument("--steps", type=int, default=steps, help="Updates of a training.")
     objectives, amount, stages = (studies.choices[name] for name in ("objectives", "amount", "stages"))
-    objectives.add_argument("--dropout", type=float, default=0.1, help="Share of replaced target words.")
+    objectives.add_argument("--dropout", type=float, default=0.1, help="Share of replaced source or target words.")
     objectives.add_argument("--candidates", type=int, default=50, help="Of minimum risk training.")
     objectives.add_argument("--alpha", type=float, default=0.005, help="Its sharpness.")
     amount.add_argument("--sizes", type=int, nargs="+", default=[10_000, 40_000], help="Training pairs.")
@@ -80,7 +86,8 @@ def study_box(args: argparse.Namespace) -> None:
 def ways(args: argparse.Namespace) -> dict[str, tuple[str, list]]:
     """Script and arguments of each way to train a translator further."""
     risk = ["--candidates", args.candidates, "--alpha", args.alpha, "--test_before", "false"]
-    own: dict[str, list] = {"mle": [], "dropout": ["--target_word_dropout", args.dropout], "mrt": risk}
+    own: dict[str, list] = {"mle": [], "dropout": ["--target_word_dropout", args.dropout]}
+    own |= {"source_dropout": ["--source_word_dropout", args.dropout], "mrt": risk}
     return {
         name: ("train_mrt" if name == "mrt" else "train_translation", ["--model", args.model, *GO_ON.split(), *words])
         for name, words in own.items()
@@ -140,6 +147,7 @@ def trainings_of(args: argparse.Namespace) -> Any:
 
 def report(args: argparse.Namespace, names: dict[str, str]) -> None:
     """Study the models, by their labels; write figure, numbers and table, and print the table."""
+    from hf_nmt_interp.attribution.registry import parse_method_settings
     from hf_nmt_interp.cli.output import track_items
     from hf_nmt_interp.cli.verbs.contributions import study_models
     from hf_nmt_interp.report.contributions import plot_training, write_study
@@ -152,10 +160,11 @@ def report(args: argparse.Namespace, names: dict[str, str]) -> None:
         *study_models(names, "auto"),
         *zip(*args.held, strict=True),
         prefixes=args.prefix,
-        lengths=[tuple(args.lengths)],
+        lengths=list(zip(args.lengths[::2], args.lengths[1::2], strict=True)) or None,
         limit=args.pairs,
         final=last if args.study == "stages" else None,
         track=track_items,
+        **parse_method_settings("lrp", args.set),
     )
     results = {name: results_of(args.output_dir / name) for name in names}
     if results.get(BOX, {}).get("model") != names.get(BOX):
@@ -168,6 +177,7 @@ def report(args: argparse.Namespace, names: dict[str, str]) -> None:
 
 def check(args: argparse.Namespace) -> None:
     """Read the held-out pairs, and refuse what would only fail after the trainings."""
+    from hf_nmt_interp.attribution.registry import parse_method_settings
     from hf_nmt_interp.text.corpus import read_pairs
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 or is_lone():
@@ -177,6 +187,9 @@ def check(args: argparse.Namespace) -> None:
         number = getattr(args, name, 1)
         if min(number if isinstance(number, list) else [number]) < 1:
             raise InputError(f"--{name}", number, "must be at least 1")
+    if len(args.lengths) % 2:
+        raise InputError("--lengths", " ".join(map(str, args.lengths)), "is not pairs of numbers, e.g. 20 23")
+    parse_method_settings("lrp", args.set)
     if args.study == BOX and args.more:
         raise InputError(args.more[0], None, "no training is made here that it could be for")
     if args.study != BOX:

@@ -300,7 +300,7 @@ def align(
         targets: its translation or a list of them, in the same form; None lets the model translate.
         method: an attribution method, None for `default_method(model)`; `lrp` explains the logit of the label here.
             Several, e.g. `attention+saliency:aggregate=li2016`, align by the geometric mean of their p(i | t).
-        settings: `batch_size`; `extraction` and `threshold`, see `extract_links`, `subword_argmax` as the extraction of
+        settings: `batch_size`; `extraction` and `threshold`, see `extract_links`; `extraction="subword_argmax"`, see
             `subword_links`; `punctuation`, see `encode_source`; `generate`, arguments of `generate()`; all others are
             settings of the method.
 

@@ -26,8 +26,8 @@ def calibration_rows(reports: Sequence[CalibrationReport]) -> list[Row]:
 def plot_calibration(reports: Sequence[CalibrationReport], folder: str | Path, kind: str = "svg") -> list[Path]:
     """Figures 2 and 4 to 7 and table 5 of lu2021 as files of a folder, each with its numbers as CSV of the same name.
 
-    Masks against alpha need two models with known alpha, and show BLEU if it is in `about`. Plain translators are in the
-    correlation with gradients only.
+    Masks against alpha need two models with known alpha, and show BLEU if it is in `about`. Plain translators are in
+    the correlation with gradients only.
     """
     check_choice("kind", kind, FIGURE_FORMATS)
     folder = Path(folder)

@@ -1,4 +1,7 @@
-"""Contribution studies as figures (voita2021: by position 1 to 7, 10 and 11, stages of training 9) and as tables."""
+"""Contribution studies as figures and as tables.
+
+voita2021: by position figures 1 to 7, 10 to 17, 19 and 20, stages of training figures 9 and 18.
+"""
 
 import json
 import re
@@ -92,7 +95,7 @@ def write_study(study: ContributionStudy, path: Path, results: Mapping[str, Row]
 
 
 def table_rows(means: Sequence[Row], results: Mapping[str, Row]) -> list[Row]:
-    """A row for each model and prefix: BLEU, `ContributionStudy.means`, minutes of training.
+    """A row for each model, prefix and, if there are several, lengths: BLEU, means, minutes of training.
 
     `results` are those in `results.json` of each model's training; nothing for one that was not trained.
 
@@ -100,13 +103,16 @@ def table_rows(means: Sequence[Row], results: Mapping[str, Row]) -> list[Row]:
     >>> table_rows([row], {"mrt": {"test_bleu": 40.25, "train_seconds": 90, "train_cpu_seconds": 60}})
     [{'model': 'mrt', 'prefix': 'random', 'BLEU': 40.25, 'source entropy': 1.5, 'minutes': 1.5, 'CPU minutes': 1.0}]
     """
-    rows: dict[tuple[str, str], Row] = {}
+    rows: dict[tuple, Row] = {}
+    sizes = ("source_tokens", "target_tokens")
+    several = len({tuple(mean.get(size) for size in sizes) for mean in means}) > 1
+    names = ("model", "prefix", *sizes * several)
     for mean in means:
-        key = mean["model"], mean["prefix"]
-        row = rows.setdefault(key, dict(zip(("model", "prefix"), key, strict=True)))
+        key = tuple(mean[name] for name in names)
+        row = rows.setdefault(key, {name.replace("_", " "): value for name, value in zip(names, key, strict=True)})
         row.setdefault("BLEU", results[key[0]].get("test_bleu"))
         row[mean["statistic"].replace("_", " ")] = mean["mean"]
-    for (model, _), row in rows.items():
+    for (model, *_), row in rows.items():
         for name, field in (("minutes", "train_seconds"), ("CPU minutes", "train_cpu_seconds")):
             row[name] = results[model][field] / 60 if field in results[model] else None
     return list(rows.values())

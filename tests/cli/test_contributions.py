@@ -72,6 +72,11 @@ def test_models_of_other_vocabularies_are_refused(run, model_folder, files):
     [
         (["--statistic", "share"], "--statistic: 'share' is not one of source_contribution"),
         ([SOURCES[0], "--prefix", "random"], "--target-file: 0 references for 1 sentences; a study needs one each"),
+        (["--lengths", "20", "--", "c"], "argument --lengths: '20' is not two numbers, e.g. 20,23"),
+        (
+            ["--lengths", "7,7", "--source-tokens", "7", "--target", "b", "--", "c"],
+            "--lengths: gives both sides; leave --source-tokens and --target-tokens out",
+        ),
         (["--compare", "a=x", "a=y", "--target", "b", "--", "c"], "--compare: two models are called 'a'"),
         (
             ["--checkpoints", "nowhere", "--target", "b", "c"],

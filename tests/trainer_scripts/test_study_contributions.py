@@ -4,6 +4,7 @@ Also for training/study_trainings.py.
 """
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -67,13 +68,30 @@ def test_box(run, tmp_path):
     assert (tmp_path / "out" / "box.svg").exists()
 
 
+def test_both_signs_of_relevance_and_several_lengths(run, tmp_path):
+    one = run("box", "--prefix", "reference")[0]
+    study = ContributionStudy.load(tmp_path / "out" / "box.csv")
+    lengths = [study.names(f"{side}_tokens")[0] for side in ("source", "target")]
+    half = run("box", "--prefix", "reference", "--set", "alpha=0.5", "beta=0.5", "--lengths", *lengths)[0]
+    assert half["accuracy"] == one["accuracy"]  # of the same pairs
+    assert half["source contribution"] != one["source contribution"]
+    with pytest.raises(InputError, match=r"lengths: no pair has .* the most frequent are") as error:
+        run("box", "--lengths", 1, 1)
+    others = [tuple(map(int, size.split(", "))) for size in re.findall(r"\((\d+, \d+)\)", error.value.remedy)][:2]
+    table = run("box", "--prefix", "reference", "--lengths", *others[0], *others[1])
+    assert [(int(row["source tokens"]), int(row["target tokens"])) for row in table] == others
+    with pytest.raises(InputError, match=r"--lengths: '7 7 9' is not pairs of numbers, e\.g\. 20 23"):
+        run("box", "--lengths", 7, 7, 9)
+
+
 def test_objectives_go_on_where_they_were_stopped(run, tmp_path, monkeypatch):
     words = ["--steps", 2, "--candidates", 3, "--prefix", "random", "--pairs", 4, "--tokens_per_batch", 60]
     words += ["--logging_steps", 1]
     done, out = trained(monkeypatch), tmp_path / "out"
     table = run("objectives", *words)
-    assert done == ["mle", "dropout", "mrt"]
-    assert [row["model"] for row in table] == ["box", "mle", "dropout", "mrt"]
+    ways = ["mle", "dropout", "source_dropout", "mrt"]
+    assert done == ways
+    assert [row["model"] for row in table] == ["box", *ways]
     assert len({row["source contribution"] for row in table}) > 1
     for row in table[1:]:
         results = json.loads((out / row["model"] / "results.json").read_text())
@@ -81,11 +99,13 @@ def test_objectives_go_on_where_they_were_stopped(run, tmp_path, monkeypatch):
         assert float(row["minutes"]) >= 0
     log = json.loads((out / "mrt" / "checkpoint-2" / "trainer_state.json").read_text())["log_history"]
     assert "unique_candidates" in log[0]
-    assert "--target_word_dropout 0.1" in json.loads((out / "dropout" / "results.json").read_text())["command"]
+    for way, side in (("dropout", "target"), ("source_dropout", "source")):
+        command = json.loads((out / way / "results.json").read_text())["command"]
+        assert f"--{side}_word_dropout 0.1" in command
 
     (out / "mrt" / "results.json").unlink()  # as if it had been stopped after its last checkpoint
-    assert run("objectives", *words)[:3] == table[:3]
-    assert done == ["mle", "dropout", "mrt", "mrt"]
+    assert run("objectives", *words)[:4] == table[:4]
+    assert done == [*ways, "mrt"]
     with pytest.raises(InputError, match=r"mrt' was trained by .*--candidates 3.*; name another"):
         run("objectives", *words, "--candidates", 4)
 

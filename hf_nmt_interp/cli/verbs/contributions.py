@@ -9,8 +9,9 @@ source_entropy       how spread the source contributions are (nats)
 prefix_entropy       how spread the prefix contributions are (nats)
 position_influence   influence of the source position on the whole translation, 1 on average
 
-With --prefix, --compare (e.g. mle=runs/mle mrt=runs/mrt), --checkpoints or --figure it is a study on sentence pairs of
-one source and one target length (the most frequent ones if not given). It needs references and also gives:
+With --prefix, --lengths, --compare (e.g. mle=runs/mle mrt=runs/mrt), --checkpoints or --figure it is a study on
+sentence pairs of one source and one target length (the most frequent ones if not given), or several. It needs
+references and also gives:
 accuracy             share of the reference's tokens that are the model's first choice
 kl_to_final          distance of the tokens' influences from those of the model named by --final
 json and tsv also have the lengths and the number of sentences.
@@ -42,7 +43,7 @@ from hf_nmt_interp.text.corpus import Texts
 if TYPE_CHECKING:
     from hf_nmt_interp.analysis.contributions import Curve
 
-_STUDY = ("prefix", "compare", "checkpoints", "figure")  # arguments that ask for one
+_STUDY = ("prefix", "lengths", "compare", "checkpoints", "figure")  # arguments that ask for one
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(flag, type=arguments.positive, metavar="N", help=f"only {what} of N tokens, with EOS")
     study = parser.add_argument_group("study")
     study.add_argument("--prefix", nargs="+", choices=PREFIXES, help="what the decoder reads (default: reference)")
+    help = "source and target tokens, with EOS, of each set of sentence pairs, e.g. 20,23 16,19"
+    study.add_argument("--lengths", nargs="+", type=_lengths, metavar="S,T", help=help)
     study.add_argument("--compare", nargs="+", metavar="[LABEL=]NAME", help="models, instead of --model")
     study.add_argument("--checkpoints", metavar="RUN", help="all checkpoints of a training run, compared to its last")
     study.add_argument("--final", metavar="LABEL", help="the model that the others' influences are compared with")
@@ -60,6 +63,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_figure(study, "the curves")
     arguments.add_translating(parser)
     add_corpus(parser)
+
+
+def _lengths(text: str) -> tuple[int, int]:
+    source, comma, target = text.partition(",")
+    if not comma:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not two numbers, e.g. 20,23")
+    return arguments.positive(source), arguments.positive(target)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -77,7 +87,7 @@ def run(args: argparse.Namespace) -> None:
         return
     for name in ("final", "pairs"):
         if getattr(args, name) is not None:
-            raise InputError(f"--{name}", None, "needs --prefix, --compare, --checkpoints or --figure")
+            raise InputError(f"--{name}", None, "needs --prefix, --lengths, --compare, --checkpoints or --figure")
     _check_statistic(args, STATISTICS)
     results = [result for _, _, result in explained(args, [method], {"": args.model})]
     for side in Contribute.merge_options:
@@ -117,7 +127,10 @@ def run_study(args: argparse.Namespace, settings: dict[str, Any]) -> None:
 
     _check_statistic(args, STUDIED)
     models, tokenizer = study_models(names, args.device, args.source_lang, args.target_lang)
-    pairs: Any = {"lengths": [(args.source_tokens, args.target_tokens)], "limit": args.pairs or 200}
+    if args.lengths and (args.source_tokens or args.target_tokens):
+        raise InputError("--lengths", None, "gives both sides", "leave --source-tokens and --target-tokens out")
+    lengths = args.lengths or [(args.source_tokens, args.target_tokens)]
+    pairs: Any = {"lengths": lengths, "limit": args.pairs or 200}
     compared = {"prefixes": args.prefix or ["reference"], "final": args.final, "method": args.method}
     options: Any = {"batch_size": args.batch_size, "generate": arguments.generate_options(args), "track": track_items}
     study = contribution_study(models, tokenizer, sources, targets, **pairs, **compared, **options, **settings)
@@ -130,7 +143,7 @@ def run_study(args: argparse.Namespace, settings: dict[str, Any]) -> None:
             plot_training(study, path.with_name(f"{path.stem}-training{path.suffix}"))
     rows = [row for row in study.rows if args.statistic in (None, row["statistic"])]
     if arguments.chosen_format(args) == "table":  # 80 columns; these are the same in all rows
-        same = {"source_tokens", "target_tokens", "sentences"}
+        same = {"sentences"} if args.lengths else {"source_tokens", "target_tokens", "sentences"}
         rows = [{name: row[name] for name in row if name not in same} for row in rows]
     write_rows(rows, args, "Contributions")
 
