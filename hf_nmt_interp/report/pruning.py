@@ -1,8 +1,12 @@
-"""Pruning runs side by side: heads against BLEU, and what the kept heads do (voita2019, figures 7 and 8, table 2)."""
+"""Pruning runs side by side: heads against BLEU, what the kept heads do and where they are.
 
+voita2019, figures 7 to 10 and table 2.
+"""
+
+import csv
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -12,11 +16,12 @@ from hf_nmt_interp.analysis.heads import HeadReport
 from hf_nmt_interp.analysis.roles import Row
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.heads import NO_ROLE, role_colours
-from hf_nmt_interp.report.style import HATCHES, PALETTE, panels, save
+from hf_nmt_interp.report.style import HATCHES, PALETTE, draw_lines, panels, save
 from hf_nmt_interp.text.tables import csv_text
 
 Head = tuple[str, int, int]  # kind, layer, number
-RESULTS, REPORT = "results.json", "heads.json"
+RESULTS, REPORT, GATES = "results.json", "heads.json", "gates.csv"
+DECIDED = 0.05  # distance from 0 or 1 up to which a gate's probability of being open counts as decided
 
 
 @dataclass
@@ -29,32 +34,44 @@ class PrunedModel:
     penalty: float | None  # lambda of the run, None before pruning
     scores: dict[str, float]  # of the test, e.g. {"test_bleu": 40.1}
     roles: dict[Head, list[str]]  # where a report tells them; heads that were most relevant before pruning first
+    decided: float | None = None  # share of the gates that ended nearly open or nearly closed
+    scratch: float | None = None  # BLEU of a model trained from scratch with the same heads
 
     def row(self) -> dict[str, Any]:
         """For a table: heads, parameters, BLEU and how many heads have roles of each kind."""
-        bleu, roles = self.scores.get("test_bleu"), Counter(self.first_roles().values())
+        bleu, roles = self.scores.get("test_bleu"), Counter(r for own in self.kinds_of_roles().values() for r in own)
+        order = list(role_colours())
         return {
             "run": self.name,
             "lambda": "" if self.penalty is None else f"{self.penalty:g}",
             "heads e/d/d-e": "/".join(str(sum(layers)) for layers in self.heads.values()),
-            "encoder layers": " ".join(map(str, self.heads["encoder"])),
+            **{f"{kind} layers": " ".join(map(str, layers)) for kind, layers in self.heads.items()},
+            "decided gates": "" if self.decided is None else f"{self.decided:.0%}",
             "parameters": f"{self.parameters:,}",
             "BLEU": "" if bleu is None else f"{bleu:.2f}",
-            "encoder heads by role": ", ".join(f"{n} {role}" for role, n in roles.items()),
+            "BLEU from scratch": "" if self.scratch is None else f"{self.scratch:.2f}",
+            "encoder heads by role": ", ".join(f"{roles[role]} {role}" for role in sorted(roles, key=order.index)),
         }
 
-    def first_roles(self, kind: str = "encoder") -> dict[str, str]:
-        """For each head of a kind, named layer.number, its first role without details, or "none"; sorted by role."""
+    def kinds_of_roles(self, kind: str = "encoder") -> dict[str, list[str]]:
+        """For each head of a kind, named layer.number, its roles without details, or "none"; sorted by the first."""
         order, own = list(role_colours()), [(place, roles) for (of, *place), roles in self.roles.items() if of == kind]
-        found = [(f"{layer}.{head}", [*roles, NO_ROLE][0].partition(":")[0]) for (layer, head), roles in own]
-        return dict(sorted(found, key=lambda item: order.index(item[1])))
+        kinds = [(place, list(dict.fromkeys(r.partition(":")[0] for r in roles)) or [NO_ROLE]) for place, roles in own]
+        found = [(f"{layer}.{head}", roles) for (layer, head), roles in kinds]
+        return dict(sorted(found, key=lambda item: order.index(item[1][0])))
 
 
-def read_runs(folders: Sequence[str | Path], before: str | Path | None = None) -> list[PrunedModel]:
+def read_runs(
+    folders: Sequence[str | Path], before: str | Path | None = None, scratch: Mapping[str, str | Path] | None = None
+) -> list[PrunedModel]:
     """The translator before pruning, then what each run of `train_l0.py` left of it, by falling number of heads.
 
     Roles are those of `heads.json` where the verb `heads` wrote one: in a run's folder, and the file `before`.
+    `scratch` has, for names of runs, the output folders of trainings from scratch with the same heads.
     """
+    scratch = scratch or {}
+    if unknown := [name for name in scratch if name not in {Path(folder).name for folder in folders}]:
+        raise InputError("scratch", unknown[0], "is not the name of a run", "give RUN=FOLDER")
     report = HeadReport.load(before).rows if before else []
     relevance = {_head(row): row["relevance"] or 0.0 for row in report}
 
@@ -70,6 +87,7 @@ def read_runs(folders: Sequence[str | Path], before: str | Path | None = None) -
         try:
             found = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
             models.append(model_of(folder.name, found["pruned"], found["penalty"], rows))
+            models[-1].decided = decided_gates(folder / GATES) if (folder / GATES).exists() else None
         except (OSError, KeyError, TypeError, ValueError) as error:  # none, another one, or half of one
             remedy = "it writes one when it ends"
             raise InputError(str(folder), None, f"no {RESULTS} of train_l0.py there", remedy) from error
@@ -77,8 +95,27 @@ def read_runs(folders: Sequence[str | Path], before: str | Path | None = None) -
             first = found["before"]
     if first is None:
         raise InputError("folders", None, "none given", "name at least one output folder of train_l0.py")
+    for model in models:
+        if model.name in scratch:
+            model.scratch = _bleu_of(scratch[model.name])
     models.sort(key=lambda model: -sum(map(sum, model.heads.values())))
     return [model_of("before", first, None, report), *models]
+
+
+def decided_gates(history: str | Path) -> float:
+    """Share of the gates whose last probability of being open is within `DECIDED` of 0 or 1 (they are bimodal)."""
+    rows = list(csv.DictReader(Path(history).read_text(encoding="utf-8").splitlines()))
+    last = max(int(row["step"]) for row in rows)
+    ends = [float(row["open"]) for row in rows if int(row["step"]) == last]
+    return sum(min(end, 1 - end) <= DECIDED for end in ends) / len(ends)
+
+
+def _bleu_of(folder: str | Path) -> float:
+    try:
+        return json.loads((Path(folder) / RESULTS).read_text(encoding="utf-8"))["test_bleu"]
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        remedy = "train it by train_translation.py --heads ... --test ..."
+        raise InputError(str(folder), None, f"no {RESULTS} with test_bleu there", remedy) from error
 
 
 def _head(row: Row) -> Head:
@@ -102,14 +139,39 @@ def plot_pruning(models: Sequence[PrunedModel], path: str | Path) -> None:
         left.annotate(f" {model.name} ", (heads, bleu), fontsize=7, va="bottom", ha="right" if is_right else "left")
     left.set(xlabel="heads left, of all kinds", ylabel="BLEU")
     left.margins(0.15)
-    known = [model for model in models if model.first_roles()]  # of the others there is no report
+    known = [model for model in models if model.kinds_of_roles()]  # of the others there is no report
     hatches = dict(zip(role_colours(), cycle(HATCHES[1:]), strict=False)) | {NO_ROLE: ""}
     looks: Any = {r: {"facecolor": c, "edgecolor": "#999999", "hatch": hatches[r]} for r, c in role_colours().items()}
     for column, model in enumerate(known):
-        for row, (name, role) in enumerate(model.first_roles().items()):
-            right.bar(column, 0.9, bottom=row, width=0.8, linewidth=0.4, **looks[role])
+        for row, (name, roles) in enumerate(model.kinds_of_roles().items()):
+            for i, role in enumerate(roles):  # a stripe for each
+                left_end, width = column - 0.4 + i * 0.8 / len(roles), 0.8 / len(roles)
+                right.bar(left_end, 0.9, bottom=row, width=width, align="edge", linewidth=0.4, **looks[role])
             right.text(column, row + 0.42, name, ha="center", va="center", fontsize=6)
     right.set_xticks(range(len(known)), [model.name for model in known], fontsize=7, rotation=30, ha="right")
     right.set_ylabel("encoder heads, layer.number")
     right.legend(handles=[Patch(label=role, **look) for role, look in looks.items()], frameon=False, fontsize=7)
     save(figure, path, csv_text([model.row() for model in models]))
+
+
+def plot_layers(models: Sequence[PrunedModel], path: str | Path) -> None:
+    """Heads left of each kind for each model (figure 9), and of each layer of each kind (figure 10)."""
+    kinds = list(models[0].heads)
+    figure, axes = panels(1, 1 + len(kinds), (2.6, 2.6))
+    names = [model.name for model in models]
+    lines = {kind: [(i, sum(model.heads[kind])) for i, model in enumerate(models)] for kind in kinds}
+    draw_lines(axes[0, 0], lines, marker=".")
+    axes[0, 0].set_xticks(range(len(names)), names, fontsize=7, rotation=30, ha="right")
+    axes[0, 0].set(ylabel="heads left", ylim=(0, None))
+    axes[0, 0].legend(frameon=False, fontsize=7)
+    for axis, kind in zip(axes[0, 1:], kinds, strict=True):
+        draw_lines(axis, {model.name: list(enumerate(model.heads[kind])) for model in models}, marker=".")
+        axis.set(xlabel=f"{kind} layer", ylim=(0, None), xticks=range(len(models[0].heads[kind])))
+    axes[0, 1].legend(frameon=False, fontsize=7)
+    rows = [
+        {"run": model.name, "kind": kind, "layer": layer, "heads": heads}
+        for model in models
+        for kind, layers in model.heads.items()
+        for layer, heads in enumerate(layers)
+    ]
+    save(figure, path, csv_text(rows))

@@ -9,7 +9,7 @@ import pytest
 
 from hf_nmt_interp.cli.main import main
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.report.pruning import plot_pruning, read_runs
+from hf_nmt_interp.report.pruning import plot_layers, plot_pruning, read_runs
 
 HEADS = {"encoder": [2, 2], "decoder": [2, 2], "cross": [2, 2]}
 ROLES = {(0, 0): ["positional: -1", "syntactic: obj_to_head"], (0, 1): [], (1, 0): ["rare words"], (1, 1): []}
@@ -48,23 +48,49 @@ def test_table_is_of_the_translator_before_then_by_falling_heads(runs):
     assert [row["lambda"] for row in rows] == ["", "0.01", "0.1"]
     assert [row["BLEU"] for row in rows] == ["22.00", "21.00", "20.00"]
     assert [row["encoder heads by role"] for row in rows] == [
-        "1 positional, 1 rare words, 2 none",
-        "1 positional, 1 rare words, 1 none",
+        "1 positional, 1 syntactic, 1 rare words, 2 none",
+        "1 positional, 1 syntactic, 1 rare words, 1 none",
         "",
     ]
 
 
 def test_heads_are_sorted_by_role_then_by_relevance_before(runs):
     before, a, b = read_runs([runs / "b", runs / "a"], runs / "before.json")
-    assert list(before.first_roles()) == ["0.0", "1.0", "1.1", "0.1"]
-    assert a.first_roles() == {"0.0": "positional", "1.0": "rare words", "0.1": "none"}
-    assert b.first_roles() == {}
+    assert list(before.kinds_of_roles()) == ["0.0", "1.0", "1.1", "0.1"]
+    assert a.kinds_of_roles() == {"0.0": ["positional", "syntactic"], "1.0": ["rare words"], "0.1": ["none"]}
+    assert b.kinds_of_roles() == {}
 
 
 def test_figure(runs):
     plot_pruning(read_runs([runs / "b", runs / "a"], runs / "before.json"), runs / "pruning.png")
     assert (runs / "pruning.png").stat().st_size > 5000
     assert (runs / "pruning.csv").read_text().startswith("run,lambda,heads e/d/d-e,")
+
+
+def test_layers_gates_and_models_from_scratch(runs, capsys):
+    header = "step,kind,layer,head,log_alpha,open\n"
+    ends = [(0, 0.5), (10, 0.97), (10, 0.02), (10, 0.5), (10, 0.96)]
+    lines = "".join(f"{step},encoder,0,{head},0.0,{is_open}\n" for head, (step, is_open) in enumerate(ends))
+    (runs / "a" / "gates.csv").write_text(header + lines)
+    (runs / "new").mkdir()
+    (runs / "new" / "results.json").write_text('{"test_bleu": 19.5}')
+    models = read_runs([runs / "b", runs / "a"], scratch={"a": runs / "new"})
+    rows = [model.row() for model in models]
+    assert [row["decided gates"] for row in rows] == ["", "75%", ""]  # of the last step
+    assert [row["BLEU from scratch"] for row in rows] == ["", "19.50", ""]
+    assert (rows[2]["decoder layers"], rows[2]["cross layers"]) == ("2 2", "2 2")
+    plot_layers(models, runs / "layers.svg")
+    written = (runs / "layers.csv").read_text().splitlines()
+    assert written[0] == "run,kind,layer,heads"
+    assert "b,encoder,1,0" in written
+    arguments = ["pruning-table", str(runs / "a"), "--scratch", f"a={runs / 'new'}"]
+    assert main([*arguments, "--layers-figure", str(runs / "verb.svg")]) == 0
+    assert "19.50" in capsys.readouterr().out
+    assert (runs / "verb.svg").exists()
+    with pytest.raises(InputError, match="scratch: 'c' is not the name of a run; give RUN=FOLDER"):
+        read_runs([runs / "a"], scratch={"c": runs})
+    with pytest.raises(InputError, match=r"before.json: no results.json with test_bleu there; train it by"):
+        read_runs([runs / "a"], scratch={"a": runs / "before.json"})
 
 
 def test_a_folder_without_results_is_named(tmp_path):
