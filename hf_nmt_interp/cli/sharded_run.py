@@ -9,7 +9,7 @@ import argparse
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
@@ -19,9 +19,8 @@ from hf_nmt_interp.cli.loading import load
 from hf_nmt_interp.cli.output import open_output, write_json
 from hf_nmt_interp.cli.paths import InputFile, OutputFolder, given
 from hf_nmt_interp.cli.shards import SHARD_FORMATS, Row, ShardFolder
-from hf_nmt_interp.cli.streaming import Line, MissingLine, read_together
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.text.corpus import LineError, Texts
+from hf_nmt_interp.text.corpus import Line, LineError, MissingLine, Texts, try_dataset, try_parallel
 from hf_nmt_interp.text.tables import arrow_schema
 from hf_nmt_interp.version import __version__
 
@@ -141,15 +140,13 @@ def read_corpus(args: argparse.Namespace, paths: Sequence[str | None]) -> Iterat
     if bool(files) == bool(args.dataset) or not (paths[0] or args.dataset):
         raise InputError("--shards", None, "needs text files or --dataset, one of both")
     if args.dataset:
-        from hf_nmt_interp.text.corpus import try_dataset
-
         if len(args.fields) > 2:
             raise InputError("--fields", " ".join(args.fields), "are more than two", "give source and target")
         lines: Iterator[Line] = try_dataset(args.dataset, args.fields, config=args.config, split=args.split)
     else:
         if "-" in files and place()[1] > 1:
             raise InputError("-", None, "several processes cannot share stdin", "give a file")
-        lines = read_together(files)
+        lines = try_parallel(files)
     lines = islice(lines, getattr(args, "limit", None))
     return chain(list(islice(lines, 1)), lines)
 
@@ -162,35 +159,51 @@ def run_corpus(args: argparse.Namespace, paths: Sequence[str | None], make_job: 
         paths: text files: the source, and the target or None.
         make_job: loads the model; called if there is something to do.
     """
-    lines, (rank, processes) = read_corpus(args, paths), place()
     folder = ShardFolder(args.shards)
-    folder.begin(_about(args), alone=processes == 1)
-    job: Job | None = None
-    total, number = 0, 0
     report = Refusals(args, "its row is empty", "the rows of the rest are empty", folder.folder / "bad")
-    while window := list(islice(lines, args.shard_size)):
-        report.missing = report.missing or next((line for line in window if isinstance(line, MissingLine)), None)
-        if number % processes == rank and not folder.path(number).exists():
-            job = job or make_job()
-            with folder.shard(number, job.schema) as (writer, refused):
-                for start in range(0, len(window), size := _BATCHES * args.batch_size):
-                    found = work(job, window[start : start + size], args.batch_size)
-                    rows = list(enumerate(found, total + start + 1))
-                    refused += [report.row(n, row) for n, row in rows if isinstance(row, InputError)]
-                    writer.write([{"line": n} | ({} if isinstance(row, InputError) else row) for n, row in rows])
-        total, number = total + len(window), number + 1
-        if rank == 0:
-            show_lines(total)
-    folder.finish(total, number)
-    if rank == 0:
-        print(f"{total:,} lines in {number:,} shards of {folder.folder}")
+    fill(folder, args, read_corpus(args, paths), make_job, report)
+    if place()[0] == 0:
+        print(f"{folder.total['lines']:,} lines in {folder.total['shards']:,} shards of {folder.folder}")
     report.end()
 
 
-def show_lines(count: int) -> None:
-    """Count lines on a terminal."""
-    if sys.stderr.isatty():
-        print(f"\r{count:,} lines", end="", file=sys.stderr, flush=True)
+def fill(
+    folder: ShardFolder,
+    args: argparse.Namespace,
+    lines: Iterator[Line],
+    make_job: Callable[[], Job],
+    report: "Refusals",
+) -> None:
+    """Write the shards that the folder does not have yet and that are the work of this process."""
+    rank, processes = place()
+    # wrong settings leave no folder behind
+    job = None if (folder.folder / "run.json").exists() else make_job()
+    folder.begin(_about(args), alone=processes == 1)
+    total, number = 0, 0
+    while shard := list(islice(lines, args.shard_size)):
+        report.missing = report.missing or next((line for line in shard if isinstance(line, MissingLine)), None)
+        if number % processes == rank and not folder.path(number).exists():
+            job = job or make_job()
+            with folder.shard(number, job.schema) as (writer, refused):
+                for rows, bad in windows(job, shard, args.batch_size, report, total + 1):
+                    writer.write(rows)
+                    refused += bad
+        total, number = total + len(shard), number + 1
+        if rank == 0 and sys.stderr.isatty():
+            print(f"\r{total:,} lines", end="", file=sys.stderr, flush=True)
+    folder.finish(total, number)
+
+
+def windows(
+    job: Job, lines: Iterable[Line], batch_size: int, report: "Refusals", first: int = 1
+) -> Iterator[tuple[list[Row], list[Row]]]:
+    """Window by window, a row for each line with its number, counted from `first`, and the rows of refused lines."""
+    lines = iter(lines)
+    while window := list(islice(lines, _BATCHES * batch_size)):
+        found = list(enumerate(work(job, window, batch_size), first))
+        refused = [report.row(n, row) for n, row in found if isinstance(row, InputError)]
+        yield [{"line": n} | ({} if isinstance(row, InputError) else row) for n, row in found], refused
+        first += len(window)
 
 
 def work(job: Job, lines: list[Line], batch_size: int) -> list[Row | InputError]:

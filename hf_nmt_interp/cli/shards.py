@@ -9,6 +9,7 @@ total.json        how many lines and shards there are, once a process has seen t
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -97,10 +98,15 @@ def _feature(kind: Any) -> Row:
 
 
 class ShardFolder:
-    """The shards of one run, and what was run."""
+    """The shards of one run, and what was run.
 
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+    Args:
+        folder: made if needed.
+        flag: the argument that asked for it: `--shards`, or `--output`, whose folder is removed at the end.
+    """
+
+    def __init__(self, folder: str | Path, flag: str = "--shards") -> None:
+        self.folder, self.flag = Path(folder), flag
 
     @cached_property
     def about(self) -> Row:
@@ -121,15 +127,16 @@ class ShardFolder:
             self._remove_parts(self.folder / name)
         if not (self.folder / "run.json").exists():
             if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.glob("shards/*"))):
-                remedy = "choose another folder"
-                raise InputError("--shards", None, f"{self.folder} exists but was not created by --shards", remedy)
+                problem = f"{self.folder} exists but was not created by {self.flag}"
+                raise InputError(self.flag, None, problem, "choose another folder")
             with written(self.folder / "run.json", JsonLines) as writer:
                 writer.write([about])
         before, now = self.about, json.loads(json.dumps(about))
         for name in before | now:
             if before.get(name) != now.get(name):
                 problem = f"{self.folder} was begun with {name} {before.get(name)!r}, now it is {now.get(name)!r}"
-                raise InputError("--shards", None, problem, "give the same arguments to resume, or another folder")
+                other = "another folder" if self.flag == "--shards" else "leave --resume out to start over"
+                raise InputError(self.flag, None, problem, f"give the same arguments to resume, or {other}")
 
     def path(self, number: int) -> Path:
         """File of a shard."""
@@ -225,6 +232,23 @@ class ShardFolder:
     def refused(self) -> int:
         """How many lines were refused."""
         return sum(path.read_bytes().count(b"\n") for path in self.folder.glob("bad/*.jsonl"))
+
+    def join_refused(self, output: Path) -> None:
+        """Write one list of the refused lines; no file if there are none."""
+        if not (paths := sorted(self.folder.glob("bad/*.jsonl"))):
+            output.unlink(missing_ok=True)
+            return
+        with atomic(output) as part, part.open("wb") as file:
+            file.writelines(path.read_bytes() for path in paths)
+
+    def remove(self) -> None:
+        """Remove the folder of an `--output`, if there is one; that of `--shards` is refused."""
+        if (self.folder / "run.json").exists():
+            if self.about.get("output") is None:
+                raise InputError(self.flag, None, f"{self.folder} was written by --shards", "choose another name")
+            for name in ("shards", "bad"):  # first: a kill leaves a folder that can be resumed or removed
+                shutil.rmtree(self.folder / name, ignore_errors=True)
+            shutil.rmtree(self.folder)
 
     def _read(self, name: str, fields: list[str], problem: str, remedy: str = "") -> Row:
         """A file's object, which has numbers in these fields."""

@@ -6,8 +6,9 @@ Nothing is read ahead, so corpora of any size fit; an error names the file and t
 import json
 import logging
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -17,6 +18,7 @@ from hf_nmt_interp.errors import InputError
 Pair = tuple[str, str]
 Example = dict[str, list[int]]  # input_ids and labels of one sentence pair
 Texts = tuple[str, ...]
+Line = Texts | InputError  # the same line of all files, or what is wrong with it
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # NUL and lone surrogates
 
 
@@ -26,6 +28,10 @@ class LineError(InputError):
 
 class MissingField(LineError):
     """A row has no field of that name."""
+
+
+class MissingLine(LineError):
+    """A file has fewer lines than another."""
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
@@ -45,15 +51,14 @@ def open_lines(path: str | Path) -> BinaryIO:
         raise InputError(str(path), None, error.strerror or str(error)) from error
 
 
-def try_lines(raw_lines: Iterable[bytes], path: str | Path, first: int = 1) -> Iterator[str | InputError]:
+def try_lines(raw_lines: Iterable[bytes], path: str | Path) -> Iterator[str | InputError]:
     """Lines of text like `read_lines`; for a line that is not text, the error, so that reading can continue.
 
     Args:
         raw_lines: of a file opened in binary mode.
         path: what an error message calls the file.
-        first: number of the first line.
     """
-    for number, raw in enumerate(raw_lines, first):
+    for number, raw in enumerate(raw_lines, 1):
         where = f"{path}, line {number}"
         try:
             line = raw.removesuffix(b"\n").decode("utf-8-sig" if number == 1 else "utf-8")
@@ -62,6 +67,22 @@ def try_lines(raw_lines: Iterable[bytes], path: str | Path, first: int = 1) -> I
             yield LineError(where, None, problem, "convert the file first")
             continue
         yield LineError(where, None, "NUL character", "is this a text file?") if "\0" in line else line
+
+
+def try_parallel(paths: Sequence[str]) -> Iterator[Line]:
+    """The same lines of several files (`-` is stdin); the error for one that cannot be read or that a file lacks."""
+    if list(paths).count("-") > 1:
+        raise InputError("-", None, "stdin can be one of the files only", "give the other by its name")
+    with ExitStack() as stack:
+        files = [sys.stdin.buffer if path == "-" else stack.enter_context(open_lines(path)) for path in paths]
+        names = ["stdin" if path == "-" else path for path in paths]
+        for number, parts in enumerate(zip_longest(*map(try_lines, files, names)), 1):
+            if None in parts:
+                where = f"{names[parts.index(None)]}, line {number}"
+                yield MissingLine(where, None, "missing", "the files must have the same number of lines")
+            else:
+                errors = [part for part in parts if isinstance(part, InputError)]
+                yield errors[0] if errors else cast(Texts, parts)
 
 
 def read_pairs(*paths: str | Path, source: str = "source", target: str = "target") -> Iterator[Pair]:
@@ -122,7 +143,7 @@ def read_dataset(
         yield cast(Pair, _texts(row, (source, target), f"{name}, row {number}"))
 
 
-def try_dataset(name: str, fields: Sequence[str], *, config: str | None, split: str) -> Iterator[Texts | InputError]:
+def try_dataset(name: str, fields: Sequence[str], *, config: str | None, split: str) -> Iterator[Line]:
     """Texts of a `datasets` set that is read while iterating; for a row without them, the error.
 
     Args:
