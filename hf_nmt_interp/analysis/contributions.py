@@ -54,25 +54,18 @@ STATISTICS: dict[str, Callable[[AttributionResult], np.ndarray]] = {
 
 @dataclass(frozen=True)
 class Curve:
-    """Mean by position over a data set, with a 95 % confidence interval.
-
-    Attributes:
-        mean: by position.
-        low: lower end, mean - 1.96 standard errors; of few sentences (below 10) that is too near.
-        high: upper end.
-        count: sentences that have a value at the position.
-    """
+    """Mean by position over a data set, with a 95 % confidence interval."""
 
     mean: np.ndarray
-    low: np.ndarray
+    low: np.ndarray  # mean - 1.96 standard errors; of few sentences (below 10) that is too near
     high: np.ndarray
-    count: np.ndarray
+    count: np.ndarray  # sentences that have a value at the position
 
     def rows(self) -> list[dict[str, Any]]:
         """Position, mean, low, high and sentences, where there are any."""
-        columns = zip(*(column.tolist() for column in (self.mean, self.low, self.high, self.count)), strict=True)
-        rows = [dict(zip(("mean", "low", "high", "sentences"), values, strict=True)) for values in columns]
-        return [{"position": n} | row for n, row in enumerate(rows) if row["sentences"]]
+        columns = {"mean": self.mean, "low": self.low, "high": self.high, "sentences": self.count}
+        at = np.flatnonzero(self.count).tolist()
+        return [{"position": n} | {name: column[n].item() for name, column in columns.items()} for n in at]
 
 
 def mean_curve(rows: Iterable[np.ndarray]) -> Curve:

@@ -16,13 +16,9 @@ _BOX = "demo:"
 def load(
     name: str, device: str = "auto", source_lang: str | None = None, target_lang: str | None = None
 ) -> tuple[Any, Any]:
-    """A translator and its tokenizer, ready to be used.
+    """A translator (`demo:en-de`, a local folder or an id on the Hub) and its tokenizer, ready to be used.
 
-    Args:
-        name: `demo:en-de` and the like for a translator in the box, a local folder, or an id on the Hub.
-        device: as torch names it; "auto" is a GPU if there is one.
-        source_lang: language code, for tokenizers of many languages (NLLB, M2M100, mBART).
-        target_lang: language code; generated translations are forced to begin with it.
+    The device "auto" is a GPU if there is one; codes are for models of many languages (NLLB, M2M100, mBART).
     """
     with _status(f"Loading {name}"):
         model, tokenizer = _load(name)

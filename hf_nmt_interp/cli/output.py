@@ -69,14 +69,7 @@ def _field(value: Any) -> str:
 
 
 def in_chunks(items: Sequence[T], size: int, label: str, streams: bool) -> Iterator[Sequence[T]]:
-    """Consecutive parts of a list, with a progress bar on stderr.
-
-    Args:
-        items: what to cut.
-        size: of a part.
-        label: of the bar.
-        streams: whether each part's results are written to stdout at once; on a terminal they need no bar then.
-    """
+    """Consecutive parts of a list, with a progress bar unless results stream to a terminal."""
     chunks = [items[start : start + size] for start in range(0, len(items), size)]
     return show_progress(chunks, label, hidden=streams and sys.stdout.isatty())
 

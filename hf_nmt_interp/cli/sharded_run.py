@@ -32,19 +32,12 @@ _ASIDE = ("device", "flags", "formats", "resume", "run", "shards", "strict", "tr
 
 
 class Job(ABC):
-    """A verb's corpus form: the rows of lines, and how shards of them are joined. The verb's module calls it `JOB`.
+    """A verb's corpus form: the rows of lines, and how shards of them are joined. The verb's module calls it `JOB`."""
 
-    Attributes:
-        merged: what merge writes.
-        merged_formats: how it can write that; the first is the default.
-        merge_options: arguments of merge that choose among the rows, numbers from 1, and their help.
-        columns: names and types of what is in a row beside its line number, as for `arrow_schema`.
-    """
-
-    merged = "one file with all rows in the order of the input"
-    merged_formats: tuple[str, ...] = ("json", "parquet")
-    merge_options: ClassVar[dict[str, str]] = {}
-    columns: ClassVar[Any]
+    merged = "one file with all rows in the order of the input"  # what merge writes
+    merged_formats: tuple[str, ...] = ("json", "parquet")  # the first is the default
+    merge_options: ClassVar[dict[str, str]] = {}  # of merge, numbers from 1 that choose among the rows, and their help
+    columns: ClassVar[Any]  # types of what is in a row beside its line number, as for `arrow_schema`
 
     @property
     def schema(self) -> Any:
@@ -152,13 +145,7 @@ def read_corpus(args: argparse.Namespace, paths: Sequence[str | None]) -> Iterat
 
 
 def run_corpus(args: argparse.Namespace, paths: Sequence[str | None], make_job: Callable[[], Job]) -> None:
-    """Do a verb's job for a corpus.
-
-    Args:
-        args: of `add_corpus`, and all others, which are noted in the folder.
-        paths: text files: the source, and the target or None.
-        make_job: loads the model; called if there is something to do.
-    """
+    """Do a verb's job for `--dataset` or text files, source and target; `make_job` loads the model if needed."""
     folder = ShardFolder(args.shards)
     report = Refusals(args, "its row is empty", "the rows of the rest are empty", folder.folder / "bad")
     fill(folder, args, read_corpus(args, paths), make_job, report)
@@ -207,13 +194,7 @@ def windows(
 
 
 def work(job: Job, lines: list[Line], batch_size: int) -> list[Row | InputError]:
-    """A row for each line of a window, or what is wrong with it; batches are of similar length.
-
-    Args:
-        job: what to do.
-        lines: of the window.
-        batch_size: most lines of a batch; of long lines it takes fewer.
-    """
+    """A row for each line of a window, or what is wrong with it; batches are of similar length."""
     found: dict[int, Row | InputError] = {n: line for n, line in enumerate(lines) if isinstance(line, InputError)}
     texts = {n: line for n, line in enumerate(lines) if not isinstance(line, InputError)}
     for batch in batches(texts, batch_size):
@@ -257,16 +238,11 @@ def _about(args: argparse.Namespace) -> Row:
 class Refusals:
     """Reports refused lines on stderr: a few of them if a file lists them all.
 
-    Args:
-        args: of the verb, with `strict`.
-        instead: what was written for such a line.
-        rest: what was written for lines that only one file has.
-        listed: where they are listed; None if nowhere.
+    `instead` is what was written for such a line, `rest` for lines that only one file has.
     """
 
     def __init__(self, args: argparse.Namespace, instead: str, rest: str, listed: Path | None) -> None:
-        self.args, self.instead, self.rest, self.listed = args, instead, rest, listed
-        self.count = 0
+        self.args, self.instead, self.rest, self.listed, self.count = args, instead, rest, listed, 0
         self.missing: MissingLine | None = None
 
     def row(self, number: int, error: InputError) -> Row:

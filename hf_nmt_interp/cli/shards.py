@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.text.files import atomic
+from hf_nmt_interp.text.files import atomic, write_whole
 
 Row = dict[str, Any]
 
@@ -98,12 +98,7 @@ def _feature(kind: Any) -> Row:
 
 
 class ShardFolder:
-    """The shards of one run, and what was run.
-
-    Args:
-        folder: made if needed.
-        flag: the argument that asked for it: `--shards`, or `--output`, whose folder is removed at the end.
-    """
+    """The shards of one run, and what was run: by `--shards`, or `--output`, whose folder is removed at the end."""
 
     def __init__(self, folder: str | Path, flag: str = "--shards") -> None:
         self.folder, self.flag = Path(folder), flag
@@ -117,20 +112,14 @@ class ShardFolder:
         return found
 
     def begin(self, about: Row, alone: bool = True) -> None:
-        """Note what is run, or check that a run that is resumed is the same.
-
-        Args:
-            about: what the results depend on.
-            alone: no other process writes here, so that incomplete files are left over.
-        """
+        """Note what the results depend on, or check that it is the same; if `alone`, remove incomplete files."""
         for name in ("run.json", "total.json", "shards/README.md") if alone else ():
             self._remove_parts(self.folder / name)
         if not (self.folder / "run.json").exists():
             if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.glob("shards/*"))):
                 problem = f"{self.folder} exists but was not created by {self.flag}"
                 raise InputError(self.flag, None, problem, "choose another folder")
-            with written(self.folder / "run.json", JsonLines) as writer:
-                writer.write([about])
+            write_whole(self.folder / "run.json", json.dumps(about, ensure_ascii=False) + "\n", shared=True)
         before, now = self.about, json.loads(json.dumps(about))
         for name in before | now:
             if before.get(name) != now.get(name):
@@ -165,8 +154,7 @@ class ShardFolder:
         card = shard.with_name("README.md")
         if shard.suffix == ".jsonl" and not card.exists():
             features = [{"name": field.name} | _feature(field.type) for field in schema]
-            with written(card, JsonLines) as writer:
-                writer.file.write(f"---\ndataset_info: {json.dumps({'features': features})}\n---\n")
+            write_whole(card, f"---\ndataset_info: {json.dumps({'features': features})}\n---\n", shared=True)
 
     def _remove_parts(self, path: Path) -> None:
         """Remove what a process that was killed has left of a file."""
@@ -176,8 +164,8 @@ class ShardFolder:
 
     def finish(self, lines: int, shards: int) -> None:
         """Note how much there is; each process notes the same."""
-        with written(self.folder / "total.json", JsonLines) as writer:
-            writer.write([{"lines": lines, "shards": shards}])
+        text = json.dumps({"lines": lines, "shards": shards}) + "\n"
+        write_whole(self.folder / "total.json", text, shared=True)
 
     @cached_property
     def total(self) -> Row:

@@ -52,12 +52,7 @@ def open_lines(path: str | Path) -> BinaryIO:
 
 
 def try_lines(raw_lines: Iterable[bytes], path: str | Path) -> Iterator[str | InputError]:
-    """Lines of text like `read_lines`; for a line that is not text, the error, so that reading can continue.
-
-    Args:
-        raw_lines: of a file opened in binary mode.
-        path: what an error message calls the file.
-    """
+    """Lines of text like `read_lines` of raw ones; for a line that is not text, the error: reading can continue."""
     for number, raw in enumerate(raw_lines, 1):
         where = f"{path}, line {number}"
         try:
@@ -144,13 +139,9 @@ def read_dataset(
 
 
 def try_dataset(name: str, fields: Sequence[str], *, config: str | None, split: str) -> Iterator[Line]:
-    """Texts of a `datasets` set that is read while iterating; for a row without them, the error.
+    """Texts of a set as in `read_dataset`, or of a .jsonl, .parquet or .csv file, read while iterating.
 
-    Args:
-        name: as for `read_dataset`, or a .jsonl, .parquet or .csv file.
-        fields: columns of the texts, or keys in the column `translation`; the first row must have them.
-        config: name of the configuration to load.
-        split: which split.
+    For a row without the fields, the error; the first row must have them.
     """
     # JSON is read line by line: a broken one is an error and harms no other
     with open_lines(name) if name.endswith(".jsonl") else nullcontext() as file:

@@ -46,7 +46,7 @@ def is_device(place: Path) -> bool:
     return place.exists() and not place.is_file() and not place.is_dir()
 
 
-def write_whole(path: str | Path, text: str) -> None:
-    """Write a text file, and its folder, complete or not at all."""
-    with atomic(path) as part:
+def write_whole(path: str | Path, text: str, shared: bool = False) -> None:
+    """Write a text file, and its folder, complete or not at all; for `shared` see `atomic`."""
+    with atomic(path, shared) as part:
         part.write_text(text, encoding="utf-8", newline="\n")

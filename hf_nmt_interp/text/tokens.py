@@ -25,19 +25,12 @@ _BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 
 @dataclass(frozen=True)
 class TokenWords:
-    """Subwords of one sentence and the words they belong to.
+    """Subwords of one sentence and the words they belong to."""
 
-    Args:
-        tokens: the subwords as shown, e.g. `▁cat`, `s`, `</s>`.
-        words: the words; a given word that the tokenizer drops (a lone control character) has no subword.
-        word_ids: for each subword the index of its word, None for special tokens; never decreasing.
-        special: whether the subword is a special token: EOS, padding, language code, but not `<unk>`.
-    """
-
-    tokens: list[str]
-    words: list[str]
-    word_ids: list[int | None]
-    special: list[bool]
+    tokens: list[str]  # the subwords as shown, e.g. `▁cat`, `s`, `</s>`
+    words: list[str]  # a given word that the tokenizer drops (a lone control character) has no subword
+    word_ids: list[int | None]  # for each subword the index of its word, None for special tokens; never decreasing
+    special: list[bool]  # whether the subword is EOS, padding or a language code; `<unk>` is not special
 
     @property
     def positions(self) -> list[list[int]]:
@@ -92,16 +85,10 @@ def encode_target(tokenizer: Any, text: str | Sequence[str], punctuation: Punctu
 def words_of(
     tokenizer: Any, ids: Iterable[int], is_target: bool = False, punctuation: Punctuation = "attached"
 ) -> TokenWords:
-    """Words that ids spell, e.g. generated ones; nothing is encoded again.
+    """Words that ids without label padding spell, e.g. generated ones; nothing is encoded again.
 
     The words joined by spaces are `tokenizer.decode(ids, skip_special_tokens=True)` up to whitespace, with `<unk>` and
-    without language codes where decode() differs in that.
-
-    Args:
-        tokenizer: a Hugging Face tokenizer (SentencePiece, byte-level BPE or WordPiece).
-        ids: token ids of one sentence, without label padding.
-        is_target: whether they are the target's, for tokenizers with two vocabularies.
-        punctuation: see `encode_source`.
+    without language codes where decode() differs in that. `is_target` is for tokenizers with two vocabularies.
     """
     ids = [int(i) for i in ids]
     pieces, spell = _pieces(tokenizer, ids, is_target), _speller(tokenizer, is_target)
@@ -279,11 +266,9 @@ def _kind(tokenizer: Any) -> str:
     """The mark of a tokenizer's kind: `▁` for SentencePiece, else the name of its decoder."""
     is_fast = getattr(tokenizer, "is_fast", None)
     decoder = repr(tokenizer.backend_tokenizer.decoder) if is_fast else ""
-    for kind in ("ByteLevel", "WordPiece", "▁"):
-        if kind in decoder:
-            return kind
-    if is_fast is not None and _spm(tokenizer, False):
-        return "▁"
+    kinds = [kind for kind in ("ByteLevel", "WordPiece", "▁") if kind in decoder]
+    if kinds or (is_fast is not None and _spm(tokenizer, False)):
+        return kinds[0] if kinds else "▁"
     problem = f"{type(tokenizer).__name__} is not supported"
     raise InputError("tokenizer", None, problem, "SentencePiece, byte-level BPE and WordPiece tokenizers are")
 

@@ -44,19 +44,13 @@ def agreement(u: Tensor, v: Tensor, kept: Tensor | None = None, *, top: float = 
 
 
 def in_top(v: Tensor, kept: Tensor | None = None, *, top: float = TOP) -> Tensor:
-    """Which positions [..., L] have fewer than 5 % L others above them.
-
-    Args:
-        v: [..., L] scores.
-        kept: [..., L] which positions there are; None for all.
-        top: share of the positions, taken as the decimal number it is written as.
-    """
+    """Which positions of v [..., L], of those that are `kept` [..., L], have fewer than 5 % L others above them."""
     kept = _check(kept, v=v)
     if not 0 < top <= 1:
         raise InputError("top", top, "must be above 0 and at most 1")
     falling = -v.masked_fill(~kept, -torch.inf)
     above = torch.searchsorted(falling.sort(-1).values, falling.contiguous())  # how many are strictly higher
-    share = Fraction(str(top))  # 0.05 * 140 is above 7 in binary
+    share = Fraction(str(top))  # the decimal number as it is written: 0.05 * 140 is above 7 in binary
     bound = -(-kept.sum(-1, keepdim=True) * share.numerator // share.denominator)  # n < x is n < ceil(x)
     return (above < bound) & kept
 
@@ -82,15 +76,12 @@ def random_agreement(kept: Tensor, *, v: Tensor | None = None, top: float = TOP)
 
 @dataclass(frozen=True)
 class Contextualized:
-    """xi: how good a second training run is when its attention agrees as well.
+    """xi: how good a second training run is when its attention agrees as well."""
 
-    Attributes:
-        performance: of the second run, at the step; its last one if it never agrees as well (starred in the paper).
-        step: the first with a larger agreement, None if there is none.
-    """
-
-    performance: float
-    step: int | None
+    performance: (
+        float  # of the second run, at the step; its last one if it never agrees as well (starred in the paper)
+    )
+    step: int | None  # the first with a larger agreement, None if there is none
 
 
 def contextualized_agreement(
