@@ -60,12 +60,8 @@ def write_tsv(rows: Iterable[Row], file: TextIO) -> None:
     for first in rows:
         file.write("\t".join(first) + "\n")
         for row in chain([first], rows):
-            file.write("\t".join(map(_field, row.values())) + "\n")
-
-
-def _field(value: Any) -> str:
-    """Text without tabs and line breaks; nothing for None."""
-    return "" if value is None else " ".join(str(value).splitlines()).replace("\t", " ")
+            texts = ("" if value is None else str(value) for value in row.values())
+            file.write("\t".join(" ".join(text.splitlines()).replace("\t", " ") for text in texts) + "\n")
 
 
 def in_chunks(items: Sequence[T], size: int, label: str, streams: bool) -> Iterator[Sequence[T]]:

@@ -142,19 +142,15 @@ class ShardFolder:
         refused: list[Row] = []
         for file in (path, self.bad(number)):
             self._remove_parts(file)
-        self._describe(path, schema)
+        if path.suffix == ".jsonl" and not (card := path.with_name("README.md")).exists():
+            # declares the types to `datasets`, which else infers them from the first shard
+            features = [{"name": field.name} | _feature(field.type) for field in schema]
+            write_whole(card, f"---\ndataset_info: {json.dumps({'features': features})}\n---\n", shared=True)
         with written(path, WRITERS[path.suffix[1:]], schema) as writer:
             yield writer, refused
             if refused:  # before the shard, whose name says that all of it is done
                 with written(self.bad(number), JsonLines) as bad:
                     bad.write(refused)
-
-    def _describe(self, shard: Path, schema: Any) -> None:
-        """Declare the types of JSON lines to `datasets`, which else infers them from the first shard."""
-        card = shard.with_name("README.md")
-        if shard.suffix == ".jsonl" and not card.exists():
-            features = [{"name": field.name} | _feature(field.type) for field in schema]
-            write_whole(card, f"---\ndataset_info: {json.dumps({'features': features})}\n---\n", shared=True)
 
     def _remove_parts(self, path: Path) -> None:
         """Remove what a process that was killed has left of a file."""

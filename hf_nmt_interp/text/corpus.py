@@ -35,12 +35,11 @@ class MissingLine(LineError):
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
-    r"""Lines of a UTF-8 file, split on "\n" only and without it; a byte order mark is dropped."""
-    with open_lines(path) as file:
-        for line in try_lines(file, path):
-            if isinstance(line, InputError):
-                raise line
-            yield line
+    r"""Lines of a UTF-8 file (`-` is stdin), split on "\n" only and without it; a byte order mark is dropped."""
+    for line in try_parallel([str(path)]):
+        if isinstance(line, InputError):
+            raise line
+        yield line[0]
 
 
 def open_lines(path: str | Path) -> BinaryIO:
