@@ -116,7 +116,8 @@ class ShardFolder:
         for name in ("run.json", "total.json", "shards/README.md") if alone else ():
             self._remove_parts(self.folder / name)
         if not (self.folder / "run.json").exists():
-            if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.glob("shards/*"))):
+            others = "shards/*" if self.flag == "--shards" else "*"
+            if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.glob(others))):
                 problem = f"{self.folder} exists but was not created by {self.flag}"
                 raise InputError(self.flag, None, problem, "choose another folder")
             write_whole(self.folder / "run.json", json.dumps(about, ensure_ascii=False) + "\n", shared=True)
@@ -230,9 +231,12 @@ class ShardFolder:
         if (self.folder / "run.json").exists():
             if self.about.get("output") is None:
                 raise InputError(self.flag, None, f"{self.folder} was written by --shards", "choose another name")
-            for name in ("shards", "bad"):  # first: a kill leaves a folder that can be resumed or removed
+            for name in ("shards", "bad"):
                 shutil.rmtree(self.folder / name, ignore_errors=True)
-            shutil.rmtree(self.folder)
+            for name in ("total.json", "run.json"):  # this one last: until then a kill leaves a run to be resumed
+                (self.folder / name).unlink(missing_ok=True)
+            if not any(self.folder.iterdir()):
+                self.folder.rmdir()
 
     def _read(self, name: str, fields: list[str], problem: str, remedy: str = "") -> Row:
         """A file's object, which has numbers in these fields."""

@@ -8,6 +8,7 @@ import json
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
@@ -294,6 +295,11 @@ def test_folders_of_others_are_not_removed(align, files, tmp_path) -> None:
     (folder / "run.json").unlink()
     message = f"--output: {folder} exists but was not created by --output; choose another folder"
     assert message in align(*files, "--output", out).err
+    rmtree(folder / "shards")
+    (folder / "mine.txt").write_text("mine")
+    for resume in ([], ["--resume"]):
+        assert message in align(*files, "--output", out, *resume).err
+    assert (folder / "mine.txt").read_text() == "mine"
     assert not out.exists()
 
 
