@@ -23,21 +23,6 @@ def contribution_entropy(contributions: np.ndarray) -> np.ndarray:
     return 0.0 - np.where(p == 0, 0, p * np.log(np.where(p == 0, 1, p))).sum(-1)
 
 
-def source_contribution(result: AttributionResult) -> np.ndarray:
-    """[T], share of the source in what was contributed to each step."""
-    return result.source_contribution
-
-
-def source_entropy(result: AttributionResult) -> np.ndarray:
-    """[T], entropy of the source contributions of each step: how many source tokens it looks at."""
-    return contribution_entropy(result.source)
-
-
-def prefix_entropy(result: AttributionResult) -> np.ndarray:
-    """[T], entropy of the prefix contributions of each step; NaN at the first, which has no prefix."""
-    return contribution_entropy(result.prefix)
-
-
 def position_influence(result: AttributionResult) -> np.ndarray:
     """[S], total influence of source position k: (S / T) sum_t source[t, k] / sum_i source[t, i]; its mean is 1."""
     T, S = result.source.shape
@@ -45,10 +30,10 @@ def position_influence(result: AttributionResult) -> np.ndarray:
 
 
 STATISTICS: dict[str, Callable[[AttributionResult], np.ndarray]] = {
-    "source_contribution": source_contribution,
-    "source_entropy": source_entropy,
-    "prefix_entropy": prefix_entropy,
-    "position_influence": position_influence,
+    "source_contribution": lambda result: result.source_contribution,  # [T]
+    "source_entropy": lambda result: contribution_entropy(result.source),  # [T], how many tokens a step looks at
+    "prefix_entropy": lambda result: contribution_entropy(result.prefix),  # [T], NaN at the first, without a prefix
+    "position_influence": position_influence,  # [S]
 }
 
 

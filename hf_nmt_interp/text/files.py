@@ -12,11 +12,9 @@ from secrets import token_hex
 def atomic(path: str | Path, shared: bool = False) -> Iterator[Path]:
     """A path to write a file or a folder to, which is renamed to `path` if nothing is raised inside.
 
-    A kill leaves what was there before (of a folder perhaps nothing). An error names `path`. A device is written to.
-
-    Args:
-        path: its folder is created, a link is followed, and an existing file or folder is replaced.
-        shared: several processes may write it at the same time.
+    Its folder is created, a link is followed, an existing file or folder is replaced; a device is written to. A kill
+    leaves what was there before (of a folder perhaps nothing). An error names `path`. If it is `shared`, several
+    processes may write it at the same time.
     """
     place = Path(os.path.realpath(path))
     place.parent.mkdir(parents=True, exist_ok=True)

@@ -292,14 +292,10 @@ def _speller(tokenizer: Any, is_target: bool) -> Callable[[str], bytes]:
     return spell
 
 
-def _byte_alphabet() -> dict[str, int]:
-    """The character that stands for each byte in byte-level BPE: printable Latin-1 itself, the rest from U+0100 on."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(b): b for b in printable} | {chr(0x100 + i): b for i, b in enumerate(others)}
-
-
-_BYTES = _byte_alphabet()
+# the character that stands for each byte in byte-level BPE: printable Latin-1 itself, the rest from U+0100 on
+_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
+_BYTES = {chr(b): b for b in _PRINTABLE} | {chr(0x100 + i): b for i, b in enumerate(_OTHERS)}
 
 
 def _spell_byte_level(piece: str) -> bytes:

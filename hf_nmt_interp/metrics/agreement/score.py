@@ -58,13 +58,8 @@ def in_top(v: Tensor, kept: Tensor | None = None, *, top: float = TOP) -> Tensor
 def random_agreement(kept: Tensor, *, v: Tensor | None = None, top: float = TOP) -> Tensor:
     """The exact expectation of A for a random position in place of argmax u: near 5 %, above it for short sentences.
 
-    Args:
-        kept: [..., L] which positions there are.
-        v: [..., L] scores whose ties count, each of them in the top; None for ceil(5 % L) / L, without ties.
-        top: share of the positions that is the top.
-
-    Returns:
-        [...] float64, NaN for rows without positions.
+    Ties of v [..., L] count, each of them in the top; without v it is ceil(5 % L) / L. The result for the positions
+    `kept` [..., L] is [...] float64, NaN for rows without any.
 
     >>> random_agreement(torch.ones(14, dtype=torch.bool)).item()
     0.07142857142857142
@@ -89,10 +84,7 @@ def contextualized_agreement(
 ) -> Contextualized:
     """xi(u, v): performance of a second seed at its first step with A(alpha, alpha^) > A(u, v) (eq. 11).
 
-    Args:
-        value: A(u, v).
-        agreements: for each step, A of the first run's final attention with the second run's at the step.
-        performances: for each step, of the second run.
+    `value` is A(u, v); `agreements` of the first run's final attention with the second run's, by step.
 
     >>> contextualized_agreement(0.3, {0: 0.1, 50: 0.3, 100: 0.4}, {0: 0.01, 50: 0.2, 100: 0.35})
     Contextualized(performance=0.35, step=100)
@@ -100,10 +92,8 @@ def contextualized_agreement(
     if not agreements or set(agreements) != set(performances):
         problem = f"have the steps {sorted(agreements)} and {sorted(performances)}"
         raise InputError("agreements, performances", None, problem, "give both for the same steps, at least one")
-    for step in sorted(agreements):
-        if agreements[step] > value:
-            return Contextualized(performances[step], step)
-    return Contextualized(performances[max(performances)], None)
+    step = next((step for step in sorted(agreements) if agreements[step] > value), None)
+    return Contextualized(performances[max(performances) if step is None else step], step)
 
 
 def _check(kept: Tensor | None, **scores: Tensor) -> Tensor:
