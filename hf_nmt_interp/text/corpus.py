@@ -90,11 +90,11 @@ def read_pairs(*paths: str | Path, source: str = "source", target: str = "target
 
 def read_parallel(source: str | Path, target: str | Path) -> Iterator[Pair]:
     """Pairs of two files whose lines belong together."""
-    for number, (source_line, target_line) in enumerate(zip_longest(read_lines(source), read_lines(target)), 1):
-        if source_line is None or target_line is None:
-            short, long = (source, target) if source_line is None else (target, source)
+    for number, pair in enumerate(zip_longest(read_lines(source), read_lines(target)), 1):
+        if None in pair:
+            short, long = (source, target) if pair[0] is None else (target, source)
             raise LineError(f"{short}, line {number}", None, "missing", f"the parallel {long} has more lines")
-        yield source_line, target_line
+        yield pair
 
 
 def read_jsonl(path: str | Path, source: str = "source", target: str = "target") -> Iterator[Pair]:

@@ -282,12 +282,11 @@ def _speller(tokenizer: Any, is_target: bool) -> Callable[[str], bytes]:
     if kind == "WordPiece":  # its decoder also joins some punctuation to the word before
         return lambda piece: decoder.decode(["x", piece])[1:].encode()
 
-    def is_byte(piece: str) -> bool:
-        return spm.is_byte(spm.piece_to_id(piece)) if spm else "ByteFallback" in repr(decoder)
-
     def spell(piece: str) -> bytes:
         byte = _BYTE_PIECE.fullmatch(piece)
-        return bytes.fromhex(byte[1]) if byte and is_byte(piece) else piece.replace("▁", " ").encode()
+        if byte and (spm.is_byte(spm.piece_to_id(piece)) if spm else "ByteFallback" in repr(decoder)):
+            return bytes.fromhex(byte[1])
+        return piece.replace("▁", " ").encode()
 
     return spell
 
