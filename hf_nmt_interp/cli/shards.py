@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import cached_property
+from glob import escape
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -74,6 +75,13 @@ def written(path: Path, make: type[W], schema: Any = None) -> Iterator[W]:
         yield writer
 
 
+def remove_parts(path: Path) -> None:
+    """Remove what a process that was killed has left of a file that is written by `atomic` and shared."""
+    for left in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * 8}.part"):
+        print(f"{left} is incomplete, from a run that was killed: removed and written again", file=sys.stderr)
+        left.unlink(missing_ok=True)
+
+
 @contextmanager
 def reading(shard: Path) -> Iterator[None]:
     """Turns an error of reading a shard into one that names it."""
@@ -114,7 +122,7 @@ class ShardFolder:
     def begin(self, about: Row, alone: bool = True) -> None:
         """Note what the results depend on, or check that it is the same; if `alone`, remove incomplete files."""
         for name in ("run.json", "total.json", "shards/README.md") if alone else ():
-            self._remove_parts(self.folder / name)
+            remove_parts(self.folder / name)
         if not (self.folder / "run.json").exists():
             others = "shards/*" if self.flag == "--shards" else "*"
             if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.glob(others))):
@@ -142,7 +150,7 @@ class ShardFolder:
         path = self.path(number)
         refused: list[Row] = []
         for file in (path, self.bad(number)):
-            self._remove_parts(file)
+            remove_parts(file)
         if path.suffix == ".jsonl" and not (card := path.with_name("README.md")).exists():
             # declares the types to `datasets`, which else infers them from the first shard
             features = [{"name": field.name} | _feature(field.type) for field in schema]
@@ -152,12 +160,6 @@ class ShardFolder:
             if refused:  # before the shard, whose name says that all of it is done
                 with written(self.bad(number), JsonLines) as bad:
                     bad.write(refused)
-
-    def _remove_parts(self, path: Path) -> None:
-        """Remove what a process that was killed has left of a file."""
-        for left in path.parent.glob(f".{path.name}.*.part"):
-            print(f"{left} is incomplete, from a run that was killed: removed and written again", file=sys.stderr)
-            left.unlink(missing_ok=True)
 
     def finish(self, lines: int, shards: int) -> None:
         """Note how much there is; each process notes the same."""
@@ -223,7 +225,7 @@ class ShardFolder:
         if not (paths := sorted(self.folder.glob("bad/*.jsonl"))):
             output.unlink(missing_ok=True)
             return
-        with atomic(output) as part, part.open("wb") as file:
+        with atomic(output, shared=True) as part, part.open("wb") as file:
             file.writelines(path.read_bytes() for path in paths)
 
     def remove(self) -> None:

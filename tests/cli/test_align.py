@@ -279,9 +279,13 @@ def test_the_join_is_done_again_after_a_kill(align, files, tmp_path, cut_off, mo
         assert align(*files, "--output", out).code == 130
     links = out.read_bytes()
     out.unlink()
+    left, other = tmp_path / ".out.0a1b2c3d.part", tmp_path / "out.part"
+    for path in (left, other):
+        path.write_text("x")
     with cut_off(None) as seen:
         assert align(*files, "--output", out, "--resume").code == 0
     assert not seen  # no line is aligned twice
+    assert (left.exists(), other.read_text()) == (False, "x")
     assert (out.read_bytes(), Path(f"{out}.shards").exists()) == (links, False)
 
 
@@ -347,6 +351,7 @@ def test_memory_is_that_of_a_window(align, tmp_path, monkeypatch) -> None:
         (["--symmetrize", "union"], "--symmetrize: needs the other direction"),
         (["--translations", "x"], "--translations: the translations are given in TARGET"),
         (["--resume"], "--resume: needs --output"),
+        (["--resume", "--output", "/dev/null"], "--resume: needs --output"),
     ],
 )
 def test_wrong_arguments_are_one_line(align, files, arguments, message) -> None:

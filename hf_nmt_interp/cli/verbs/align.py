@@ -19,6 +19,7 @@ Examples:
 
 import argparse
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -31,7 +32,7 @@ from hf_nmt_interp.cli.arguments import add_decoding, add_model, generate_option
 from hf_nmt_interp.cli.output import write_json
 from hf_nmt_interp.cli.paths import InputFile, OutputFile, OutputLines
 from hf_nmt_interp.cli.sharded_run import Job, Refusals, add_corpus, fill, read_corpus, refuse, run_corpus, windows
-from hf_nmt_interp.cli.shards import Row, ShardFolder
+from hf_nmt_interp.cli.shards import Row, ShardFolder, remove_parts
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.corpus import Texts
 from hf_nmt_interp.text.files import atomic
@@ -87,7 +88,7 @@ def run(args: argparse.Namespace) -> None:
         return
     if not args.source:
         raise InputError("SOURCE", None, "no file", "give the sentences, and their translations if there are any")
-    if args.resume and not args.output:
+    if args.resume and not (args.output and args.output.beside()):  # a device has nothing beside it
         raise InputError("--resume", None, "needs --output")
     _run_text(args)
 
@@ -102,6 +103,8 @@ def _run_text(args: argparse.Namespace) -> None:
         if not args.resume:
             ShardFolder(folder.folder, "--output").remove()  # of an earlier run
         fill(folder, args, lines, lambda: _Aligner(args), report)
+        for path in filter(None, (args.output, args.translations, bad)):
+            remove_parts(Path(os.path.realpath(path)))  # of a run that was killed while it joined its shards
         found: Iterable[Iterable[Row]] = [folder.rows()]
     else:
         found = (rows for rows, _ in windows(_Aligner(args), lines, args.batch_size, report))
@@ -124,7 +127,7 @@ def _open(path: str | None) -> Iterator[BinaryIO]:
     if path is None:
         yield sys.stdout.buffer
         return
-    with atomic(path) as part, part.open("wb") as file:
+    with atomic(path, shared=True) as part, part.open("wb") as file:
         yield file
 
 
