@@ -27,7 +27,8 @@ class InputError(ValueError):
 
     def __str__(self) -> str:
         where = self.argument if self.row is None else f"{self.argument}[{self.row}]"
-        return f"{where}: {self.reason}"
+        shown = "" if self.value is None else f"{self.value!r} "
+        return f"{where}: {shown}{self.problem}" + (f"; {self.remedy}" if self.remedy else "")
 
     def at(self, **parts: Any) -> "InputError":
         """A copy with other parts.
@@ -38,20 +39,10 @@ class InputError(ValueError):
         names = ("argument", "value", "problem", "remedy", "row")
         return type(self)(**dict(zip(names, self.args, strict=True)) | parts)
 
-    @property
-    def reason(self) -> str:
-        """The line without the argument."""
-        shown = "" if self.value is None else f"{self.value!r} "
-        return f"{shown}{self.problem}" + (f"; {self.remedy}" if self.remedy else "")
-
 
 @contextmanager
 def rows_among(numbers: Sequence[int]) -> Iterator[None]:
-    """Inside, some rows of a list are worked on: the rows of errors are counted in the whole list outside.
-
-    Args:
-        numbers: of these rows in the list.
-    """
+    """Inside, the rows of these numbers are worked on: the rows of errors are counted in the whole list outside."""
     try:
         yield
     except InputError as error:

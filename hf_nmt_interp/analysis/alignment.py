@@ -19,15 +19,9 @@ from hf_nmt_interp.text.tokens import Punctuation, TokenWords, as_sentences, joi
 
 
 def word_scores(scores: np.ndarray, source: TokenWords, target: TokenWords) -> np.ndarray:
-    """Scores [target words, source words]: special tokens dropped, source subwords summed, target subwords averaged.
+    """Scores [T, S] of tokens as scores [target words, source words], without special tokens.
 
-    Args:
-        scores: [T, S] of tokens.
-        source: the source's tokens and words.
-        target: the target's.
-
-    Returns:
-        The scores; -inf in the row or column of a word without subwords, which can have no link.
+    Source subwords are summed, target subwords averaged; -inf for a word without subwords, which can have no link.
     """
 
     def members(side: TokenWords) -> np.ndarray:  # [words, tokens], 1 where the token is part of the word
@@ -131,12 +125,8 @@ def check_extraction(extraction: str) -> None:
 def joint_scores(forward: np.ndarray, backward: np.ndarray) -> np.ndarray:
     """p(i | t) p(t | i): scores [target words, source words] of links that both directions of translation believe in.
 
-    Args:
-        forward: [target words, source words] of the source-target translator.
-        backward: [source words, target words] of the target-source translator.
-
-    Returns:
-        The products, -inf instead of 0: such a link is never taken.
+    `forward` has scores [target words, source words], `backward` of the other translator [source words, target words].
+    0 becomes -inf: such a link is never taken.
 
     >>> joint_scores(np.array([[3.0, 1.0], [1.0, 1.0]]), np.array([[1.0, 0.0], [1.0, 3.0]])).tolist()
     [[0.75, 0.0625], [-inf, 0.375]]

@@ -23,26 +23,6 @@ def contribution_entropy(contributions: np.ndarray) -> np.ndarray:
     return 0.0 - np.where(p == 0, 0, p * np.log(np.where(p == 0, 1, p))).sum(-1)
 
 
-def source_contribution(result: AttributionResult) -> np.ndarray:
-    """[T], share of the source in what source and prefix contributed to each step."""
-    return result.source_contribution
-
-
-def source_part(result: AttributionResult) -> np.ndarray:
-    """[T], the same with the start token's contribution in the total, as in the figures of voita2021."""
-    return result.source_part
-
-
-def source_entropy(result: AttributionResult) -> np.ndarray:
-    """[T], entropy of the source contributions of each step: how many source tokens it looks at."""
-    return contribution_entropy(result.source)
-
-
-def prefix_entropy(result: AttributionResult) -> np.ndarray:
-    """[T], entropy of the prefix contributions of each step; NaN at the first, which has no prefix."""
-    return contribution_entropy(result.prefix)
-
-
 def position_influence(result: AttributionResult) -> np.ndarray:
     """[S], total influence of source position k: (S / T) sum_t source[t, k] / sum_i source[t, i]; its mean is 1."""
     T, S = result.source.shape
@@ -50,35 +30,28 @@ def position_influence(result: AttributionResult) -> np.ndarray:
 
 
 STATISTICS: dict[str, Callable[[AttributionResult], np.ndarray]] = {
-    "source_contribution": source_contribution,
-    "source_part": source_part,
-    "source_entropy": source_entropy,
-    "prefix_entropy": prefix_entropy,
-    "position_influence": position_influence,
+    "source_contribution": lambda result: result.source_contribution,  # [T]
+    "source_part": lambda result: result.source_part,  # [T], the start token in the total, as in voita2021's figures
+    "source_entropy": lambda result: contribution_entropy(result.source),  # [T], how many tokens a step looks at
+    "prefix_entropy": lambda result: contribution_entropy(result.prefix),  # [T], NaN at the first, without a prefix
+    "position_influence": position_influence,  # [S]
 }
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Mean by position over a data set, with a 95 % confidence interval.
-
-    Attributes:
-        mean: by position.
-        low: lower end, mean - 1.96 standard errors; of few sentences (below 10) that is too near.
-        high: upper end.
-        count: sentences that have a value at the position.
-    """
+    """Mean by position over a data set, with a 95 % confidence interval."""
 
     mean: np.ndarray
-    low: np.ndarray
+    low: np.ndarray  # mean - 1.96 standard errors; of few sentences (below 10) that is too near
     high: np.ndarray
-    count: np.ndarray
+    count: np.ndarray  # sentences that have a value at the position
 
     def rows(self) -> list[dict[str, Any]]:
         """Position, mean, low, high and sentences, where there are any."""
-        columns = zip(*(column.tolist() for column in (self.mean, self.low, self.high, self.count)), strict=True)
-        rows = [dict(zip(("mean", "low", "high", "sentences"), values, strict=True)) for values in columns]
-        return [{"position": n} | row for n, row in enumerate(rows) if row["sentences"]]
+        columns = {"mean": self.mean, "low": self.low, "high": self.high, "sentences": self.count}
+        at = np.flatnonzero(self.count).tolist()
+        return [{"position": n} | {name: column[n].item() for name, column in columns.items()} for n in at]
 
 
 def mean_curve(rows: Iterable[np.ndarray]) -> Curve:

@@ -25,13 +25,9 @@ def jensen_shannon(p: Tensor, q: Tensor) -> Tensor:
 
 
 def kendall_tau(x: Tensor, y: Tensor, kept: Tensor, variant: str = "b") -> Tensor:
-    """Kendall's tau of two scores over the last dimension; NaN where there is no pair.
+    """Kendall's tau of x and y [..., S] where `kept` [..., S] is True; NaN where there is no pair.
 
-    Args:
-        x: [..., S].
-        y: [..., S].
-        kept: [..., S], which of them count.
-        variant: "b" divides by the root of pairs that x orders times pairs that y orders; "a" by all pairs.
+    Variant "b" divides by the root of pairs that x orders times pairs that y orders, "a" by all pairs.
 
     >>> kendall_tau(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 3.0, 2.0]), torch.ones(3).bool()).item()
     0.3333333432674408

@@ -224,13 +224,7 @@ def _render(marks: list[_Mark], first: bool, spaced: bool, next_word: str) -> st
 
 
 class _Placing:
-    """Finds a span of target words for each element and a gap for each point.
-
-    Args:
-        words: where the source words stand.
-        size: number of target words.
-        links: (source word, target word).
-    """
+    """Finds a span of the `size` target words for each element and a gap for each point."""
 
     def __init__(self, words: list[Span], size: int, links: Links) -> None:
         self.words = words

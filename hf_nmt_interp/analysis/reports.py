@@ -24,17 +24,11 @@ def sentence_pairs(
 
 
 class Report:
-    """Base of dataclasses of plain data that are written to files and read from them.
+    """Base of dataclasses of plain data that are written to files and read from them."""
 
-    Attributes:
-        title: what it is, for errors.
-        writer: what writes it, for errors.
-        columns: of its CSV; None for those of the first row.
-    """
-
-    title: ClassVar[str]
-    writer: ClassVar[str] = "its method save"
-    columns: ClassVar[Sequence[str] | None] = None
+    title: ClassVar[str]  # what it is, for errors
+    writer: ClassVar[str] = "its method save"  # what writes it, for errors
+    columns: ClassVar[Sequence[str] | None] = None  # of its CSV; None for those of the first row
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def table(self) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """One alignment of two directions (Koehn et al. 2003, as in Moses); definitions: docs/methods.md, Word alignment."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from hf_nmt_interp.errors import InputError, check_choice
@@ -34,26 +35,21 @@ def _grow_diag(forward: Links, backward: Links) -> Links:
     return links
 
 
-def _final(both: bool) -> Callable[[Links, Links], Links]:
+def _final(forward: Links, backward: Links, both: bool = False) -> Links:
     """Grow-diag, then links of one direction after the other that align a word (`both`: two words) without a link."""
-
-    def heuristic(forward: Links, backward: Links) -> Links:
-        links, settled = _grow_diag(forward, backward), any if both else all
-        for direction in (forward, backward):
-            for new in _by_target(direction):
-                if not settled(_aligned(links, *new)):
-                    links.add(new)
-        return links
-
-    return heuristic
+    links, settled = _grow_diag(forward, backward), any if both else all
+    for new in (*_by_target(forward), *_by_target(backward)):
+        if not settled(_aligned(links, *new)):
+            links.add(new)
+    return links
 
 
 HEURISTICS: dict[str, Callable[[Links, Links], Links]] = {
     "intersection": lambda forward, backward: forward & backward,
     "union": lambda forward, backward: forward | backward,
     "grow-diag": _grow_diag,
-    "grow-diag-final": _final(both=False),
-    "grow-diag-final-and": _final(both=True),
+    "grow-diag-final": _final,
+    "grow-diag-final-and": partial(_final, both=True),
 }
 
 

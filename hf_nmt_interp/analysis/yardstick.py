@@ -16,14 +16,8 @@ from hf_nmt_interp.text.pharaoh import Links, parse_links
 def eflomal_links(pairs: Sequence[Pair], training: Iterable[Pair]) -> tuple[list[Links], list[Links]]:
     """Links of both directions for sentence pairs, by eflomal's default model over them and the training text at once.
 
-    eflomal lower-cases, and samples: links differ a little from run to run.
-
-    Args:
-        pairs: sentences to align, words between spaces.
-        training: sentence pairs likewise, read once.
-
-    Returns:
-        Links (source word, target word), at most one for each target word; and at most one for each source word.
+    eflomal lower-cases, and samples: links differ a little from run to run. Words stand between spaces. The links
+    (source word, target word) are at most one for each target word; and at most one for each source word.
     """
     try:
         from eflomal import Aligner

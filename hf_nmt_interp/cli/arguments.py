@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hf_nmt_interp.cli.paths import Figure, InputFile, OutputFile
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.text.corpus import Pair, read_parallel
+from hf_nmt_interp.text.corpus import Pair, read_lines, read_parallel
 from hf_nmt_interp.text.pharaoh import Links, read_gold
 from hf_nmt_interp.text.tokens import check_text
 
@@ -152,11 +152,4 @@ def read_gold_pairs(args: argparse.Namespace) -> tuple[list[Pair], tuple[list[Li
 
 def read_file(path: str) -> list[str]:
     """Lines of a UTF-8 file, `-` for stdin."""
-    from hf_nmt_interp.cli.streaming import read_together
-
-    found = []
-    for line in read_together([path]):
-        if isinstance(line, InputError):
-            raise line
-        found.append(line[0].rstrip("\r"))
-    return found
+    return [line.rstrip("\r") for line in read_lines(path)]

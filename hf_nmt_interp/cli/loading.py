@@ -3,7 +3,7 @@
 import argparse
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,15 @@ _BOX = "demo:"
 def load(
     name: str, device: str = "auto", source_lang: str | None = None, target_lang: str | None = None
 ) -> tuple[Any, Any]:
-    """A translator and its tokenizer, ready to be used.
+    """A translator (`demo:en-de`, a local folder or an id on the Hub) and its tokenizer, ready to be used.
 
-    Args:
-        name: `demo:en-de` and the like for a translator in the box, a local folder, or an id on the Hub.
-        device: as torch names it; "auto" is a GPU if there is one.
-        source_lang: language code, for tokenizers of many languages (NLLB, M2M100, mBART).
-        target_lang: language code; generated translations are forced to begin with it.
+    The device "auto" is a GPU if there is one; codes are for models of many languages (NLLB, M2M100, mBART).
     """
-    with _status(f"Loading {name}"):
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True)
+    with console.status(Text(f"Loading {name}")) if console.is_terminal else nullcontext():
         model, tokenizer = _load(name)
         if (source_lang or target_lang) and not hasattr(tokenizer, "src_lang"):
             flag = "--source-lang" if source_lang else "--target-lang"
@@ -69,14 +69,6 @@ def _to(model: Any, device: str) -> Any:
         return model.to(torch.device(device))
     except (RuntimeError, AssertionError) as error:
         raise InputError("--device", device, f"cannot be used ({str(error).splitlines()[0]})") from error
-
-
-def _status(text: str) -> AbstractContextManager[Any]:
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(stderr=True)
-    return console.status(Text(text)) if console.is_terminal else nullcontext()
 
 
 @contextmanager

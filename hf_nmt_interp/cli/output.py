@@ -60,23 +60,12 @@ def write_tsv(rows: Iterable[Row], file: TextIO) -> None:
     for first in rows:
         file.write("\t".join(first) + "\n")
         for row in chain([first], rows):
-            file.write("\t".join(map(_field, row.values())) + "\n")
-
-
-def _field(value: Any) -> str:
-    """Text without tabs and line breaks; nothing for None."""
-    return "" if value is None else " ".join(str(value).splitlines()).replace("\t", " ")
+            texts = ("" if value is None else str(value) for value in row.values())
+            file.write("\t".join(" ".join(text.splitlines()).replace("\t", " ") for text in texts) + "\n")
 
 
 def in_chunks(items: Sequence[T], size: int, label: str, streams: bool) -> Iterator[Sequence[T]]:
-    """Consecutive parts of a list, with a progress bar on stderr.
-
-    Args:
-        items: what to cut.
-        size: of a part.
-        label: of the bar.
-        streams: whether each part's results are written to stdout at once; on a terminal they need no bar then.
-    """
+    """Consecutive parts of a list, with a progress bar unless results stream to a terminal."""
     chunks = [items[start : start + size] for start in range(0, len(items), size)]
     return show_progress(chunks, label, hidden=streams and sys.stdout.isatty())
 

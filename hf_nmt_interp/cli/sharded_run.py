@@ -9,7 +9,7 @@ import argparse
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
@@ -19,9 +19,8 @@ from hf_nmt_interp.cli.loading import load
 from hf_nmt_interp.cli.output import open_output, write_json
 from hf_nmt_interp.cli.paths import InputFile, OutputFolder, given
 from hf_nmt_interp.cli.shards import SHARD_FORMATS, Row, ShardFolder
-from hf_nmt_interp.cli.streaming import Line, MissingLine, read_together
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.text.corpus import LineError, Texts
+from hf_nmt_interp.text.corpus import Line, LineError, MissingLine, Texts, try_dataset, try_parallel
 from hf_nmt_interp.text.tables import arrow_schema
 from hf_nmt_interp.version import __version__
 
@@ -33,19 +32,12 @@ _ASIDE = ("device", "flags", "formats", "resume", "run", "shards", "strict", "tr
 
 
 class Job(ABC):
-    """A verb's corpus form: the rows of lines, and how shards of them are joined. The verb's module calls it `JOB`.
+    """A verb's corpus form: the rows of lines, and how shards of them are joined. The verb's module calls it `JOB`."""
 
-    Attributes:
-        merged: what merge writes.
-        merged_formats: how it can write that; the first is the default.
-        merge_options: arguments of merge that choose among the rows, numbers from 1, and their help.
-        columns: names and types of what is in a row beside its line number, as for `arrow_schema`.
-    """
-
-    merged = "one file with all rows in the order of the input"
-    merged_formats: tuple[str, ...] = ("json", "parquet")
-    merge_options: ClassVar[dict[str, str]] = {}
-    columns: ClassVar[Any]
+    merged = "one file with all rows in the order of the input"  # what merge writes
+    merged_formats: tuple[str, ...] = ("json", "parquet")  # the first is the default
+    merge_options: ClassVar[dict[str, str]] = {}  # of merge, numbers from 1 that choose among the rows, and their help
+    columns: ClassVar[Any]  # types of what is in a row beside its line number, as for `arrow_schema`
 
     @property
     def schema(self) -> Any:
@@ -141,66 +133,68 @@ def read_corpus(args: argparse.Namespace, paths: Sequence[str | None]) -> Iterat
     if bool(files) == bool(args.dataset) or not (paths[0] or args.dataset):
         raise InputError("--shards", None, "needs text files or --dataset, one of both")
     if args.dataset:
-        from hf_nmt_interp.text.corpus import try_dataset
-
         if len(args.fields) > 2:
             raise InputError("--fields", " ".join(args.fields), "are more than two", "give source and target")
         lines: Iterator[Line] = try_dataset(args.dataset, args.fields, config=args.config, split=args.split)
     else:
         if "-" in files and place()[1] > 1:
             raise InputError("-", None, "several processes cannot share stdin", "give a file")
-        lines = read_together(files)
+        lines = try_parallel(files)
     lines = islice(lines, getattr(args, "limit", None))
     return chain(list(islice(lines, 1)), lines)
 
 
 def run_corpus(args: argparse.Namespace, paths: Sequence[str | None], make_job: Callable[[], Job]) -> None:
-    """Do a verb's job for a corpus.
-
-    Args:
-        args: of `add_corpus`, and all others, which are noted in the folder.
-        paths: text files: the source, and the target or None.
-        make_job: loads the model; called if there is something to do.
-    """
-    lines, (rank, processes) = read_corpus(args, paths), place()
+    """Do a verb's job for `--dataset` or text files, source and target; `make_job` loads the model if needed."""
     folder = ShardFolder(args.shards)
-    folder.begin(_about(args), alone=processes == 1)
-    job: Job | None = None
-    total, number = 0, 0
     report = Refusals(args, "its row is empty", "the rows of the rest are empty", folder.folder / "bad")
-    while window := list(islice(lines, args.shard_size)):
-        report.missing = report.missing or next((line for line in window if isinstance(line, MissingLine)), None)
-        if number % processes == rank and not folder.path(number).exists():
-            job = job or make_job()
-            with folder.shard(number, job.schema) as (writer, refused):
-                for start in range(0, len(window), size := _BATCHES * args.batch_size):
-                    found = work(job, window[start : start + size], args.batch_size)
-                    rows = list(enumerate(found, total + start + 1))
-                    refused += [report.row(n, row) for n, row in rows if isinstance(row, InputError)]
-                    writer.write([{"line": n} | ({} if isinstance(row, InputError) else row) for n, row in rows])
-        total, number = total + len(window), number + 1
-        if rank == 0:
-            show_lines(total)
-    folder.finish(total, number)
-    if rank == 0:
-        print(f"{total:,} lines in {number:,} shards of {folder.folder}")
+    fill(folder, args, read_corpus(args, paths), make_job, report)
+    if place()[0] == 0:
+        print(f"{folder.total['lines']:,} lines in {folder.total['shards']:,} shards of {folder.folder}")
     report.end()
 
 
-def show_lines(count: int) -> None:
-    """Count lines on a terminal."""
-    if sys.stderr.isatty():
-        print(f"\r{count:,} lines", end="", file=sys.stderr, flush=True)
+def fill(
+    folder: ShardFolder,
+    args: argparse.Namespace,
+    lines: Iterator[Line],
+    make_job: Callable[[], Job],
+    report: "Refusals",
+) -> None:
+    """Write the shards that the folder does not have yet and that are the work of this process."""
+    rank, processes = place()
+    # wrong settings leave no folder behind
+    job = None if (folder.folder / "run.json").exists() else make_job()
+    folder.begin(_about(args), alone=processes == 1)
+    total, number = 0, 0
+    while shard := list(islice(lines, args.shard_size)):
+        report.missing = report.missing or next((line for line in shard if isinstance(line, MissingLine)), None)
+        if number % processes == rank and not folder.path(number).exists():
+            job = job or make_job()
+            with folder.shard(number, job.schema) as (writer, refused):
+                for rows, bad in windows(job, shard, args.batch_size, report, total + 1):
+                    writer.write(rows)
+                    refused += bad
+        total, number = total + len(shard), number + 1
+        if rank == 0 and sys.stderr.isatty():
+            print(f"\r{total:,} lines", end="", file=sys.stderr, flush=True)
+    folder.finish(total, number)
+
+
+def windows(
+    job: Job, lines: Iterable[Line], batch_size: int, report: "Refusals", first: int = 1
+) -> Iterator[tuple[list[Row], list[Row]]]:
+    """Window by window, a row for each line with its number, counted from `first`, and the rows of refused lines."""
+    lines = iter(lines)
+    while window := list(islice(lines, _BATCHES * batch_size)):
+        found = list(enumerate(work(job, window, batch_size), first))
+        refused = [report.row(n, row) for n, row in found if isinstance(row, InputError)]
+        yield [{"line": n} | ({} if isinstance(row, InputError) else row) for n, row in found], refused
+        first += len(window)
 
 
 def work(job: Job, lines: list[Line], batch_size: int) -> list[Row | InputError]:
-    """A row for each line of a window, or what is wrong with it; batches are of similar length.
-
-    Args:
-        job: what to do.
-        lines: of the window.
-        batch_size: most lines of a batch; of long lines it takes fewer.
-    """
+    """A row for each line of a window, or what is wrong with it; batches are of similar length."""
     found: dict[int, Row | InputError] = {n: line for n, line in enumerate(lines) if isinstance(line, InputError)}
     texts = {n: line for n, line in enumerate(lines) if not isinstance(line, InputError)}
     for batch in batches(texts, batch_size):
@@ -244,16 +238,11 @@ def _about(args: argparse.Namespace) -> Row:
 class Refusals:
     """Reports refused lines on stderr: a few of them if a file lists them all.
 
-    Args:
-        args: of the verb, with `strict`.
-        instead: what was written for such a line.
-        rest: what was written for lines that only one file has.
-        listed: where they are listed; None if nowhere.
+    `instead` is what was written for such a line, `rest` for lines that only one file has.
     """
 
     def __init__(self, args: argparse.Namespace, instead: str, rest: str, listed: Path | None) -> None:
-        self.args, self.instead, self.rest, self.listed = args, instead, rest, listed
-        self.count = 0
+        self.args, self.instead, self.rest, self.listed, self.count = args, instead, rest, listed, 0
         self.missing: MissingLine | None = None
 
     def row(self, number: int, error: InputError) -> Row:

@@ -9,16 +9,18 @@ total.json        how many lines and shards there are, once a process has seen t
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import cached_property
+from glob import escape
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.text.files import atomic
+from hf_nmt_interp.text.files import atomic, write_whole
 
 Row = dict[str, Any]
 
@@ -73,6 +75,13 @@ def written(path: Path, make: type[W], schema: Any = None) -> Iterator[W]:
         yield writer
 
 
+def remove_parts(path: Path) -> None:
+    """Remove what a process that was killed has left of a file that is written by `atomic` and shared."""
+    for left in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * 8}.part"):
+        print(f"{left} is incomplete, from a run that was killed: removed and written again", file=sys.stderr)
+        left.unlink(missing_ok=True)
+
+
 @contextmanager
 def reading(shard: Path) -> Iterator[None]:
     """Turns an error of reading a shard into one that names it."""
@@ -97,10 +106,10 @@ def _feature(kind: Any) -> Row:
 
 
 class ShardFolder:
-    """The shards of one run, and what was run."""
+    """The shards of one run, and what was run: by `--shards`, or `--output`, whose folder is removed at the end."""
 
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+    def __init__(self, folder: str | Path, flag: str = "--shards") -> None:
+        self.folder, self.flag = Path(folder), flag
 
     @cached_property
     def about(self) -> Row:
@@ -111,25 +120,21 @@ class ShardFolder:
         return found
 
     def begin(self, about: Row, alone: bool = True) -> None:
-        """Note what is run, or check that a run that is resumed is the same.
-
-        Args:
-            about: what the results depend on.
-            alone: no other process writes here, so that incomplete files are left over.
-        """
+        """Note what the results depend on, or check that it is the same; if `alone`, remove incomplete files."""
         for name in ("run.json", "total.json", "shards/README.md") if alone else ():
-            self._remove_parts(self.folder / name)
+            remove_parts(self.folder / name)
         if not (self.folder / "run.json").exists():
-            if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.glob("shards/*"))):
-                remedy = "choose another folder"
-                raise InputError("--shards", None, f"{self.folder} exists but was not created by --shards", remedy)
-            with written(self.folder / "run.json", JsonLines) as writer:
-                writer.write([about])
+            others = "shards/*" if self.flag == "--shards" else "*"
+            if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.glob(others))):
+                problem = f"{self.folder} exists but was not created by {self.flag}"
+                raise InputError(self.flag, None, problem, "choose another folder")
+            write_whole(self.folder / "run.json", json.dumps(about, ensure_ascii=False) + "\n", shared=True)
         before, now = self.about, json.loads(json.dumps(about))
         for name in before | now:
             if before.get(name) != now.get(name):
                 problem = f"{self.folder} was begun with {name} {before.get(name)!r}, now it is {now.get(name)!r}"
-                raise InputError("--shards", None, problem, "give the same arguments to resume, or another folder")
+                other = "another folder" if self.flag == "--shards" else "leave --resume out to start over"
+                raise InputError(self.flag, None, problem, f"give the same arguments to resume, or {other}")
 
     def path(self, number: int) -> Path:
         """File of a shard."""
@@ -145,32 +150,21 @@ class ShardFolder:
         path = self.path(number)
         refused: list[Row] = []
         for file in (path, self.bad(number)):
-            self._remove_parts(file)
-        self._describe(path, schema)
+            remove_parts(file)
+        if path.suffix == ".jsonl" and not (card := path.with_name("README.md")).exists():
+            # declares the types to `datasets`, which else infers them from the first shard
+            features = [{"name": field.name} | _feature(field.type) for field in schema]
+            write_whole(card, f"---\ndataset_info: {json.dumps({'features': features})}\n---\n", shared=True)
         with written(path, WRITERS[path.suffix[1:]], schema) as writer:
             yield writer, refused
             if refused:  # before the shard, whose name says that all of it is done
                 with written(self.bad(number), JsonLines) as bad:
                     bad.write(refused)
 
-    def _describe(self, shard: Path, schema: Any) -> None:
-        """Declare the types of JSON lines to `datasets`, which else infers them from the first shard."""
-        card = shard.with_name("README.md")
-        if shard.suffix == ".jsonl" and not card.exists():
-            features = [{"name": field.name} | _feature(field.type) for field in schema]
-            with written(card, JsonLines) as writer:
-                writer.file.write(f"---\ndataset_info: {json.dumps({'features': features})}\n---\n")
-
-    def _remove_parts(self, path: Path) -> None:
-        """Remove what a process that was killed has left of a file."""
-        for left in path.parent.glob(f".{path.name}.*.part"):
-            print(f"{left} is incomplete, from a run that was killed: removed and written again", file=sys.stderr)
-            left.unlink(missing_ok=True)
-
     def finish(self, lines: int, shards: int) -> None:
         """Note how much there is; each process notes the same."""
-        with written(self.folder / "total.json", JsonLines) as writer:
-            writer.write([{"lines": lines, "shards": shards}])
+        text = json.dumps({"lines": lines, "shards": shards}) + "\n"
+        write_whole(self.folder / "total.json", text, shared=True)
 
     @cached_property
     def total(self) -> Row:
@@ -225,6 +219,26 @@ class ShardFolder:
     def refused(self) -> int:
         """How many lines were refused."""
         return sum(path.read_bytes().count(b"\n") for path in self.folder.glob("bad/*.jsonl"))
+
+    def join_refused(self, output: Path) -> None:
+        """Write one list of the refused lines; no file if there are none."""
+        if not (paths := sorted(self.folder.glob("bad/*.jsonl"))):
+            output.unlink(missing_ok=True)
+            return
+        with atomic(output, shared=True) as part, part.open("wb") as file:
+            file.writelines(path.read_bytes() for path in paths)
+
+    def remove(self) -> None:
+        """Remove the folder of an `--output`, if there is one; that of `--shards` is refused."""
+        if (self.folder / "run.json").exists():
+            if self.about.get("output") is None:
+                raise InputError(self.flag, None, f"{self.folder} was written by --shards", "choose another name")
+            for name in ("shards", "bad"):
+                shutil.rmtree(self.folder / name, ignore_errors=True)
+            for name in ("total.json", "run.json"):  # this one last: until then a kill leaves a run to be resumed
+                (self.folder / name).unlink(missing_ok=True)
+            if not any(self.folder.iterdir()):
+                self.folder.rmdir()
 
     def _read(self, name: str, fields: list[str], problem: str, remedy: str = "") -> Row:
         """A file's object, which has numbers in these fields."""

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
@@ -17,17 +17,11 @@ from hf_nmt_interp.models.families import capacity
 
 @dataclass(frozen=True)
 class Translation:
-    """One sentence pair as ids, without padding.
+    """One sentence pair as ids, without padding."""
 
-    Attributes:
-        source_ids: source tokens with EOS and language tokens.
-        target_ids: target tokens without the start token, with EOS: the labels.
-        start_id: what the decoder read first, None for the family's own shift of the labels.
-    """
-
-    source_ids: list[int]
-    target_ids: list[int]
-    start_id: int | None = None
+    source_ids: list[int]  # with EOS and language tokens
+    target_ids: list[int]  # the labels: without the start token, with EOS
+    start_id: int | None = None  # what the decoder read first, None for the family's own shift of the labels
 
     @property
     def size(self) -> int:
@@ -54,17 +48,12 @@ class Batch:
 
     def inputs(self) -> dict[str, Any]:
         """Arguments of a forward pass that returns the logits of all steps."""
-        return {
-            "input_ids": self.input_ids,
-            "attention_mask": self.attention_mask,
-            "decoder_input_ids": self.decoder_input_ids,
-            "use_cache": False,
-        }
+        return {name: value for name, value in vars(self).items() if name != "labels"} | {"use_cache": False}
 
     def take(self, rows: Tensor | slice) -> "Batch":
         """Some rows, as tensors that autograd takes even if they were made in inference mode."""
         with torch.inference_mode(False):
-            return Batch(**{field.name: getattr(self, field.name)[rows].clone() for field in fields(self)})
+            return Batch(**{name: value[rows].clone() for name, value in vars(self).items()})
 
 
 def collate(
@@ -190,22 +179,14 @@ def check_right_padding(name: str, kept: Tensor) -> list[int]:
 def check_ids(
     name: str, ids: Tensor, model: Any, side: str, row: int | None = None, longest: int | None = None
 ) -> None:
-    """Refuse ids [..., L] that one side of a model has no embedding for, or no positions for.
+    """Refuse ids [..., L] for which a side ("source" or "target") of a model has no embeddings or no positions.
 
-    Args:
-        name: of the argument, for messages.
-        ids: whole numbers.
-        model: whose ids they are.
-        side: "source" or "target".
-        row: number of the sentence, for messages.
-        longest: how many tokens a model without positions may get.
+    A model without positions may get the `longest` number of tokens; `name` and `row` are for messages.
     """
     tokens, limit = capacity(model, side)
     if (most := limit or longest) and (size := ids.shape[-1]) > most:
-        problem = (
-            f"tokens, but the model has {most} positions" if limit else f"tokens, but at most {most} are supported"
-        )
-        raise InputError(name, size, problem, "split the sentence", row)
+        problem = f"the model has {most} positions" if limit else f"at most {most} are supported"
+        raise InputError(name, size, f"tokens, but {problem}", "split the sentence", row)
     if (wrong := ids[(ids < 0) | (ids >= tokens)]).numel():
         problem = f"is not among the model's {tokens} tokens"
         raise InputError(name, int(wrong[0]), problem, "use the model's own tokenizer", row)

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -12,12 +13,14 @@ from transformers import LogitsProcessor
 from hf_nmt_interp.decoding.batch import Translation, check_right_padding, collate, evaluating
 from hf_nmt_interp.errors import InputError
 
+Setting = Callable[[str], set[int]]  # the ids or numbers that a setting's name stands for in a call
+
 
 class Watcher(Protocol):
     """Watches every `generate()` call."""
 
-    def start(self, sources: list[list[int]], setting: Callable[[str], set[int]]) -> list[LogitsProcessor]:
-        """Before: the source ids, the ids or numbers that a setting's name stands for; returns processors to add."""
+    def start(self, sources: list[list[int]], setting: Setting) -> list[LogitsProcessor]:
+        """Before: the source ids and the call's settings; returns processors to add."""
 
     def end(self, translations: list[Translation]) -> None:
         """After: what was returned."""
@@ -38,12 +41,13 @@ def record_generation(model: Any, watcher: Watcher | None = None) -> Iterator[li
 
     def recorded(inputs: Tensor | None = None, generation_config: Any = None, *args, **kwargs) -> Any:
         call = {"input_ids": inputs} | kwargs if inputs is not None else kwargs
-        sources = _sources(model, generation_config, call)
+        setting = partial(_setting, model, generation_config, call)
+        sources = _sources(setting, call)
         if watcher is not None:
-            added = watcher.start(sources, lambda name: _setting(name, model, generation_config, call))
+            added = watcher.start(sources, setting)
             kwargs["logits_processor"] = [*(kwargs.get("logits_processor") or []), *added]
         output = generate(inputs, generation_config, *args, **kwargs)
-        found = _translations(output, sources, model, generation_config, call)
+        found = _translations(output, sources, setting, call)
         translations.extend(found)
         if watcher is not None:
             watcher.end(found)
@@ -68,18 +72,10 @@ def plain_generate(model: Any) -> Callable[..., Any]:
 def translate_batch(
     generate: Callable[..., Any], model: Any, sources: list[list[int]], **options: Any
 ) -> list[Translation]:
-    """Translate checked source ids in one call of `plain_generate(model)`; threads may share the model.
-
-    Args:
-        generate: of `plain_generate`.
-        model: any supported translator.
-        sources: ids without padding.
-        options: arguments of `generate()`.
-    """
+    """Translate checked ids without padding in one call of `plain_generate(model)`; threads may share the model."""
     if options.get("num_return_sequences", 1) != 1:
-        raise InputError(
-            "num_return_sequences", None, "must be 1: one translation per source", "use explain_generation for more"
-        )
+        problem = "must be 1: one translation per source"
+        raise InputError("num_return_sequences", None, problem, "use explain_generation for more")
     padded = collate([Translation(ids, [0]) for ids in sources], model.config.pad_token_id, model.device)
     call = {name: padded[name] for name in ("input_ids", "attention_mask")} | options
     call["logits_processor"] = [*(call.get("logits_processor") or []), _Finite()]
@@ -93,7 +89,7 @@ def translate_batch(
         raise
     except (ValueError, ZeroDivisionError) as error:  # arguments that transformers does not take, e.g. no beams
         raise InputError("generate", None, str(error)) from error
-    return _translations(output, sources, model, call.get("generation_config"), call)
+    return _translations(output, sources, partial(_setting, model, call.get("generation_config"), call), call)
 
 
 class _Finite(LogitsProcessor):
@@ -105,33 +101,31 @@ class _Finite(LogitsProcessor):
         return scores
 
 
-def _translations(
-    output: Any, sources: list[list[int]], model: Any, config: Any, call: dict[str, Any]
-) -> list[Translation]:
+def _translations(output: Any, sources: list[list[int]], setting: Setting, call: dict[str, Any]) -> list[Translation]:
     """What `generate()` returned, as ids."""
     sequences = output if isinstance(output, Tensor) else output.sequences
     each = len(sequences) // len(sources)  # num_return_sequences
     return [
-        Translation(sources[i // each], target[: _end(target, model, config, call)], start)
+        Translation(sources[i // each], target[: _end(target, setting, call)], start)
         for i, (start, *target) in enumerate(sequences.tolist())
     ]
 
 
-def _setting(name: str, model: Any, config: Any, call: dict[str, Any]) -> set[int]:
+def _setting(model: Any, config: Any, call: dict[str, Any], name: str) -> set[int]:
     """Ids a setting names: of this call, else of its configuration, else the model's."""
     places = (getattr(place, name, None) for place in (config, model.generation_config, model.config))
     found: Any = next((value for value in (call.get(name), *places) if value is not None), [])
     return set(torch.as_tensor(found).flatten().tolist())
 
 
-def _sources(model: Any, config: Any, call: dict[str, Any]) -> list[list[int]]:
+def _sources(setting: Setting, call: dict[str, Any]) -> list[list[int]]:
     """Source ids of each row without padding."""
     ids, mask = call.get("input_ids"), call.get("attention_mask")
     if ids is None:
         raise InputError("generate()", None, "from encoder_outputs alone the source is not known", "give input_ids")
     if mask is None:  # as generate() does it
-        pad = _setting("pad_token_id", model, config, call) - _setting("eos_token_id", model, config, call)
-        mask = torch.isin(ids, ids.new_tensor(list(pad)), invert=True)
+        pad = ids.new_tensor(list(setting("pad_token_id") - setting("eos_token_id")))
+        mask = torch.isin(ids, pad, invert=True)
     if mask.shape != ids.shape:
         problem = f"shape {list(mask.shape)}, but input_ids has {list(ids.shape)}"
         raise InputError("attention_mask", None, problem, "give one of the same shape")
@@ -139,14 +133,12 @@ def _sources(model: Any, config: Any, call: dict[str, Any]) -> list[list[int]]:
     return [row[:length] for row, length in zip(ids.tolist(), lengths, strict=True)]
 
 
-def _end(target: list[int], model: Any, config: Any, call: dict[str, Any]) -> int:
+def _end(target: list[int], setting: Setting, call: dict[str, Any]) -> int:
     """Length of a target with its EOS."""
-    stops = _setting("eos_token_id", model, config, call)
-    if (end := next((j + 1 for j, token in enumerate(target) if token in stops), None)) is not None:
-        return end
-    end = len(target)
+    stops, end = setting("eos_token_id"), len(target)
+    if stopped := [j + 1 for j, token in enumerate(target) if token in stops]:
+        return stopped[0]
     if call.get("stopping_criteria") or call.get("stop_strings"):  # they end a row without EOS, padding follows
-        padding = _setting("pad_token_id", model, config, call)
-        while end and target[end - 1] in padding:
+        while end and target[end - 1] in setting("pad_token_id"):
             end -= 1
     return end

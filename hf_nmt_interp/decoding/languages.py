@@ -8,11 +8,8 @@ from hf_nmt_interp.errors import InputError
 def set_languages(model: Any, tokenizer: Any, source: str | None, target: str | None) -> None:
     """Set the languages of a many-language checkpoint (mBART, M2M100, NLLB); others need no setting.
 
-    Args:
-        model: its `generate()` will begin translations with the target language.
-        tokenizer: will mark sources and targets with the languages.
-        source: language code as the tokenizer writes it, e.g. `en`, `en_XX` or `eng_Latn`; None leaves it as it is.
-        target: language code in the same form.
+    The tokenizer will mark sources and targets with these codes (`en`, `en_XX` or `eng_Latn`, as it writes them; None
+    leaves it as it is), and `generate()` will begin translations with the target language.
     """
     if not hasattr(tokenizer, "src_lang"):
         return

@@ -46,7 +46,11 @@ class Pair:
 
 @dataclass(frozen=True)
 class Pairs(Sequence[Pair]):
-    """Sentence pairs of one model, whose ids have been checked; slices of them are `Pairs`, too."""
+    """Sentence pairs of one model, whose ids have been checked; slices of them are `Pairs`, too.
+
+    Sources and targets are strings or lists of words, which are kept as they are; for `punctuation` see
+    `encode_source`, `track` shows progress.
+    """
 
     model: Any
     items: list[Pair]
@@ -75,15 +79,7 @@ class Pairs(Sequence[Pair]):
         targets: Sequence[Text],
         punctuation: Punctuation = "attached",
     ) -> "Pairs":
-        """Sentences and their given translations, which the decoder will read.
-
-        Args:
-            model: any supported translator.
-            tokenizer: its tokenizer.
-            sources: sentences, each a string or a list of words to be kept as they are.
-            targets: their translations, one each.
-            punctuation: see `encode_source`.
-        """
+        """Sentences and their given translations, one each, which the decoder will read."""
         encoded = encode_sources(model, tokenizer, sources, punctuation)
         if len(targets := as_sentences("targets", targets)) != len(encoded):
             raise InputError("targets", len(targets), f"targets for {len(encoded)} sources", "give one each")
@@ -102,17 +98,7 @@ class Pairs(Sequence[Pair]):
         punctuation: Punctuation = "attached",
         track: Track = no_progress,
     ) -> "Pairs":
-        """Sentences and the translations that the model makes of them, in the order of the sentences.
-
-        Args:
-            model: any supported translator.
-            tokenizer: its tokenizer.
-            sources: sentences, as in `force`.
-            batch_size: sentences translated at a time.
-            generate: arguments of `model.generate()`.
-            punctuation: see `encode_source`.
-            track: shows progress.
-        """
+        """Sentences and the translations that the model makes of them by `generate()` with these arguments."""
         if not isinstance(generate or {}, Mapping):
             problem = "is not a dictionary of arguments of generate()"
             raise InputError("generate", generate, problem, "give one such as {'num_beams': 4}")
@@ -134,15 +120,7 @@ class Pairs(Sequence[Pair]):
         sources: Sequence[Encoded] | None = None,
         punctuation: Punctuation = "attached",
     ) -> "Pairs":
-        """Translations that are known as ids, e.g. those that `record_generation` caught.
-
-        Args:
-            model: that made them.
-            tokenizer: its tokenizer.
-            translations: ids of both sides.
-            sources: of `encode_sources`, if the sources have been encoded; else their words are those the ids spell.
-            punctuation: see `encode_source`.
-        """
+        """Translations known as ids, e.g. of `record_generation`; without `sources` the ids spell their words."""
         if sources is None:
             check_tokenizer(model, tokenizer)
         check_translations(model, translations, ("targets",) if sources else ("sources", "targets"))
@@ -181,15 +159,10 @@ def encode_sources(
 ) -> list[Checked]:
     """Encode and check sentences: what has been done here is not done again where they are given as sources.
 
-    Args:
-        model: any supported translator.
-        tokenizer: its tokenizer.
-        sources: sentences, as in `Pairs.force`.
-        punctuation: see `encode_source`.
-        spans: where the words of each sentence stand, see `encode_source`.
+    For `punctuation` and `spans`, where the words of each sentence stand, see `encode_source`.
     """
     texts = as_sentences("sources", sources)
-    if not (texts and all(_is_done(text, model) for text in texts)):
+    if not texts or any(getattr(text, "model", None) is not model for text in texts):  # not `Checked` for it
         check_tokenizer(model, tokenizer)
     places = iter(spans or ())
     return _encode(
@@ -223,19 +196,14 @@ def check_tokenizer(model: Any, tokenizer: Any) -> None:
         raise InputError("tokenizer", None, problem, "use the model's own")
 
 
-def _is_done(text: Text, model: Any) -> bool:
-    return isinstance(text, Checked) and text.model is model
-
-
 def _encode(model: Any, name: str, texts: Sequence[Any], encode: Callable[[Any], Encoded]) -> list[Checked]:
     """Encode and check one side of sentence pairs, where that has not been done."""
-    found = []
+    found: list[Checked] = []
     for row, text in enumerate(texts):
-        if not _is_done(text, model):
-            one = text if isinstance(text, Encoded) else encode(text)
-            _check(model, name, row, one.ids)
-            text = Checked(one.ids, one.token_words, model)
-        found.append(text)
+        if getattr(text, "model", None) is not model:
+            text = text if isinstance(text, Encoded) else encode(text)
+            _check(model, name, row, text.ids)
+        found.append(Checked(text.ids, text.token_words, model))
     return found
 
 

@@ -28,11 +28,7 @@ def draw(logits: Tensor, forbidden: Sequence[int] = ()) -> tuple[Tensor, Tensor]
     """One item for each row of logits [R, V], with the probabilities of their softmax: items [R], log P [R].
 
     The inverse of the cumulative distribution at one uniform number a row, found block by block: no sorting, no
-    random number for each item.
-
-    Args:
-        logits: [R, V].
-        forbidden: items that are never drawn; log P is of the whole softmax all the same.
+    random number for each item. Forbidden items are never drawn; log P is of the whole softmax all the same.
     """
     top = logits.amax(-1, keepdim=True)
     mass = (logits - top).exp_()
@@ -49,9 +45,8 @@ def draw(logits: Tensor, forbidden: Sequence[int] = ()) -> tuple[Tensor, Tensor]
 def _invert(mass: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
     """Where cumulative masses [R, n] pass a share [R, 1] of their total; and which share of that item's own mass."""
     cumulative = mass.double().cumsum(-1)
-    goal = cumulative[:, -1:] * share.clamp(
-        max=1 - 1e-12
-    )  # below the total, so that an item without mass is never hit
+    # below the total, so that an item without mass is never hit
+    goal = cumulative[:, -1:] * share.clamp(max=1 - 1e-12)
     found = torch.searchsorted(cumulative, goal, right=True)
     own = mass.double().gather(-1, found)
     left = (goal - cumulative.gather(-1, found) + own) / own
@@ -65,15 +60,8 @@ def ancestral_samples(
     """`number` samples for each source, from the global random numbers of torch.
 
     The first step and the keys and values of the source are computed once a source; rows that have ended are dropped
-    on the way. What has not ended by itself within the limit is ended by EOS. Padding is never drawn.
-
-    Args:
-        model: any encoder-decoder with transformers' caches, in evaluation mode.
-        states: [B, S, d] last hidden states of its encoder.
-        attention_mask: [B, S].
-        start: [B] what the decoder reads first.
-        number: samples a source.
-        limit: most tokens of a sample, with EOS.
+    on the way. What has not ended by itself within the limit is ended by EOS. Padding is never drawn. The model has
+    transformers' caches and is in evaluation mode; states [B, S, d] of its encoder, mask [B, S], start tokens [B].
     """
     ends, prefix, forbidden = _settings(model, start)
     given = prefix[:, 1:]  # a language token, whose probability counts
@@ -95,9 +83,8 @@ def ancestral_samples(
         if ended.float().mean() > 1 - _CROWDED:
             kept = (~ended).nonzero()[:, 0]
             output.past_key_values.batch_select_indices(kept)
-            live, ended, items, states, attention_mask = (
-                x[kept] for x in (live, ended, items, states, attention_mask)
-            )
+            live, ended, items = live[kept], ended[kept], items[kept]
+            states, attention_mask = states[kept], attention_mask[kept]
         output = _step(model, states, attention_mask, items[:, None], output.past_key_values)
         logits = output.logits[:, -1]
     found = [
@@ -114,13 +101,8 @@ def encoded(states: Any) -> BaseModelOutput:
 
 def _step(model: Any, states: Tensor, attention_mask: Tensor, ids: Tensor, cache: Any = None) -> Any:
     """Logits after more decoder input, and the cache that has it."""
-    output = model(
-        encoder_outputs=encoded(states),
-        attention_mask=attention_mask,
-        decoder_input_ids=ids,
-        past_key_values=cache,
-        use_cache=True,
-    )
+    read = {"encoder_outputs": encoded(states), "attention_mask": attention_mask, "decoder_input_ids": ids}
+    output = model(**read, past_key_values=cache, use_cache=True)
     if not isinstance(output.past_key_values, EncoderDecoderCache):
         problem = f"{type(model).__name__} has no EncoderDecoderCache"
         raise InputError("model", None, problem, "take candidates by beam or top_p")

@@ -5,13 +5,7 @@ from typing import Any
 
 
 def best_first(items: Iterable[Any], figure: Callable[[Any], Any], metric: Any) -> list[Any]:
-    """Items by a metric's figure, the best first; equal ones stay in their order.
-
-    Args:
-        items: to be sorted.
-        figure: the metric's main figure of an item.
-        metric: module, class or object that declares `greater_is_better`.
-    """
+    """Items by their figure of a metric, which declares `greater_is_better`, best first; equal ones in their order."""
     return sorted(items, key=figure, reverse=metric.greater_is_better)
 
 

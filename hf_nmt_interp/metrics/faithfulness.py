@@ -26,15 +26,10 @@ Scored = dict[Pair, np.ndarray]  # log-probabilities of the target's tokens
 
 @dataclass(frozen=True)
 class Faithfulness:
-    """Change of the probability of generated words when source words are erased.
+    """Change of the probability of generated words when source words are erased."""
 
-    Attributes:
-        losses: [2, fractions, words] of each sentence: p(all) - p(without the best), and p(all) - p(the best only).
-        fractions: of the source words, at least one word.
-    """
-
-    losses: list[np.ndarray]
-    fractions: tuple[float, ...]
+    losses: list[np.ndarray]  # [2, fractions, words] each: p(all) - p(without the best), p(all) - p(the best only)
+    fractions: tuple[float, ...]  # of the source words, at least one word
 
     def __post_init__(self) -> None:
         if not any(table.size for table in self.losses):

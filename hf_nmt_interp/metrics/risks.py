@@ -10,28 +10,31 @@ primary, greater_is_better = "risk", False
 Risk = Callable[[Sequence[str], str], Sequence[float]]  # (candidates, reference) -> risk of each candidate
 
 
-def bleu() -> Risk:
+def bleu(tokenize: str = "13a") -> Risk:
     """-BLEU / 100 of words as sacrebleu cuts them (voita2021, appendix B)."""
-    return _scaled(SentenceBLEU(), -0.01)
+    score = SentenceBLEU(tokenize)
+    return lambda candidates, reference: [-0.01 * found for found in score(candidates, reference)]
 
 
 def subword_bleu() -> Risk:
     """-BLEU / 100 of the model's own subwords, given as text with spaces between them."""
-    return _scaled(SentenceBLEU(tokenize="none"), -0.01)
+    return bleu("none")
 
 
 def chrf() -> Risk:
     """-chrF / 100."""
     from sacrebleu.metrics.chrf import CHRF
 
-    return _one_by_one(CHRF(), -0.01)
+    score = CHRF().sentence_score
+    return lambda candidates, reference: [-0.01 * score(c, [reference]).score for c in candidates]
 
 
 def ter() -> Risk:
     """TER / 100."""
     from sacrebleu.metrics.ter import TER
 
-    return _one_by_one(TER(), 0.01)
+    score = TER().sentence_score
+    return lambda candidates, reference: [0.01 * score(c, [reference]).score for c in candidates]
 
 
 RISKS: dict[str, Callable[[], Risk]] = {"bleu": bleu, "subword_bleu": subword_bleu, "chrf": chrf, "ter": ter}
@@ -63,11 +66,3 @@ def metric_risk(metric: Any, key: str, factor: float = -1.0) -> Risk:
         return [factor * float(figures[key]) for figures in found]
 
     return risk
-
-
-def _scaled(score: SentenceBLEU, factor: float) -> Risk:
-    return lambda candidates, reference: [factor * found for found in score(candidates, reference)]
-
-
-def _one_by_one(metric: Any, factor: float) -> Risk:
-    return lambda candidates, reference: [factor * metric.sentence_score(c, [reference]).score for c in candidates]

@@ -13,25 +13,15 @@ _COLUMNS = 10
 
 @dataclass
 class Sentence:
-    """A sentence with its tree; lists of one entry for each syntactic word, indices from 0.
+    """A sentence with its tree; lists of one entry for each syntactic word, indices from 0."""
 
-    Args:
-        words: forms of the syntactic words, e.g. `an dem Montag`.
-        heads: index of each word's head, None for the root.
-        deprels: relation to the head, with subtype, e.g. `nsubj:pass`.
-        upos: universal part of speech.
-        text: the sentence as written, from its comment, else the tokens joined as `SpaceAfter=No` says.
-        tokens: the words as written, where a multiword token is one, e.g. `am Montag`.
-        token_ids: index of the token that each word is part of.
-    """
-
-    words: list[str] = field(default_factory=list)
-    heads: list[int | None] = field(default_factory=list)
-    deprels: list[str] = field(default_factory=list)
-    upos: list[str] = field(default_factory=list)
-    text: str = ""
-    tokens: list[str] = field(default_factory=list)
-    token_ids: list[int] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)  # forms of the syntactic words, e.g. `an dem Montag`
+    heads: list[int | None] = field(default_factory=list)  # index of each word's head, None for the root
+    deprels: list[str] = field(default_factory=list)  # relation to the head, with subtype, e.g. `nsubj:pass`
+    upos: list[str] = field(default_factory=list)  # universal part of speech
+    text: str = ""  # the sentence as written, from its comment, else the tokens joined as `SpaceAfter=No` says
+    tokens: list[str] = field(default_factory=list)  # as written: a multiword token is one, e.g. `am Montag`
+    token_ids: list[int] = field(default_factory=list)  # index of the token that each word is part of
 
     def spans(self) -> list[tuple[int, int]]:
         """Where each of the tokens stands in the text, as (start, end).

@@ -6,8 +6,9 @@ Nothing is read ahead, so corpora of any size fit; an error names the file and t
 import json
 import logging
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -17,6 +18,7 @@ from hf_nmt_interp.errors import InputError
 Pair = tuple[str, str]
 Example = dict[str, list[int]]  # input_ids and labels of one sentence pair
 Texts = tuple[str, ...]
+Line = Texts | InputError  # the same line of all files, or what is wrong with it
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # NUL and lone surrogates
 
 
@@ -28,13 +30,16 @@ class MissingField(LineError):
     """A row has no field of that name."""
 
 
+class MissingLine(LineError):
+    """A file has fewer lines than another."""
+
+
 def read_lines(path: str | Path) -> Iterator[str]:
-    r"""Lines of a UTF-8 file, split on "\n" only and without it; a byte order mark is dropped."""
-    with open_lines(path) as file:
-        for line in try_lines(file, path):
-            if isinstance(line, InputError):
-                raise line
-            yield line
+    r"""Lines of a UTF-8 file (`-` is stdin), split on "\n" only and without it; a byte order mark is dropped."""
+    for line in try_parallel([str(path)]):
+        if isinstance(line, InputError):
+            raise line
+        yield line[0]
 
 
 def open_lines(path: str | Path) -> BinaryIO:
@@ -45,15 +50,9 @@ def open_lines(path: str | Path) -> BinaryIO:
         raise InputError(str(path), None, error.strerror or str(error)) from error
 
 
-def try_lines(raw_lines: Iterable[bytes], path: str | Path, first: int = 1) -> Iterator[str | InputError]:
-    """Lines of text like `read_lines`; for a line that is not text, the error, so that reading can continue.
-
-    Args:
-        raw_lines: of a file opened in binary mode.
-        path: what an error message calls the file.
-        first: number of the first line.
-    """
-    for number, raw in enumerate(raw_lines, first):
+def try_lines(raw_lines: Iterable[bytes], path: str | Path) -> Iterator[str | InputError]:
+    """Lines of text like `read_lines` of raw ones; for a line that is not text, the error: reading can continue."""
+    for number, raw in enumerate(raw_lines, 1):
         where = f"{path}, line {number}"
         try:
             line = raw.removesuffix(b"\n").decode("utf-8-sig" if number == 1 else "utf-8")
@@ -62,6 +61,22 @@ def try_lines(raw_lines: Iterable[bytes], path: str | Path, first: int = 1) -> I
             yield LineError(where, None, problem, "convert the file first")
             continue
         yield LineError(where, None, "NUL character", "is this a text file?") if "\0" in line else line
+
+
+def try_parallel(paths: Sequence[str]) -> Iterator[Line]:
+    """The same lines of several files (`-` is stdin); the error for one that cannot be read or that a file lacks."""
+    if list(paths).count("-") > 1:
+        raise InputError("-", None, "stdin can be one of the files only", "give the other by its name")
+    with ExitStack() as stack:
+        files = [sys.stdin.buffer if path == "-" else stack.enter_context(open_lines(path)) for path in paths]
+        names = ["stdin" if path == "-" else path for path in paths]
+        for number, parts in enumerate(zip_longest(*map(try_lines, files, names)), 1):
+            if None in parts:
+                where = f"{names[parts.index(None)]}, line {number}"
+                yield MissingLine(where, None, "missing", "the files must have the same number of lines")
+            else:
+                errors = [part for part in parts if isinstance(part, InputError)]
+                yield errors[0] if errors else cast(Texts, parts)
 
 
 def read_pairs(*paths: str | Path, source: str = "source", target: str = "target") -> Iterator[Pair]:
@@ -75,11 +90,11 @@ def read_pairs(*paths: str | Path, source: str = "source", target: str = "target
 
 def read_parallel(source: str | Path, target: str | Path) -> Iterator[Pair]:
     """Pairs of two files whose lines belong together."""
-    for number, (source_line, target_line) in enumerate(zip_longest(read_lines(source), read_lines(target)), 1):
-        if source_line is None or target_line is None:
-            short, long = (source, target) if source_line is None else (target, source)
+    for number, pair in enumerate(zip_longest(read_lines(source), read_lines(target)), 1):
+        if None in pair:
+            short, long = (source, target) if pair[0] is None else (target, source)
             raise LineError(f"{short}, line {number}", None, "missing", f"the parallel {long} has more lines")
-        yield source_line, target_line
+        yield pair
 
 
 def read_jsonl(path: str | Path, source: str = "source", target: str = "target") -> Iterator[Pair]:
@@ -122,14 +137,10 @@ def read_dataset(
         yield cast(Pair, _texts(row, (source, target), f"{name}, row {number}"))
 
 
-def try_dataset(name: str, fields: Sequence[str], *, config: str | None, split: str) -> Iterator[Texts | InputError]:
-    """Texts of a `datasets` set that is read while iterating; for a row without them, the error.
+def try_dataset(name: str, fields: Sequence[str], *, config: str | None, split: str) -> Iterator[Line]:
+    """Texts of a set as in `read_dataset`, or of a .jsonl, .parquet or .csv file, read while iterating.
 
-    Args:
-        name: as for `read_dataset`, or a .jsonl, .parquet or .csv file.
-        fields: columns of the texts, or keys in the column `translation`; the first row must have them.
-        config: name of the configuration to load.
-        split: which split.
+    For a row without the fields, the error; the first row must have them.
     """
     # JSON is read line by line: a broken one is an error and harms no other
     with open_lines(name) if name.endswith(".jsonl") else nullcontext() as file:

@@ -12,11 +12,9 @@ from secrets import token_hex
 def atomic(path: str | Path, shared: bool = False) -> Iterator[Path]:
     """A path to write a file or a folder to, which is renamed to `path` if nothing is raised inside.
 
-    A kill leaves what was there before (of a folder perhaps nothing). An error names `path`. A device is written to.
-
-    Args:
-        path: its folder is created, a link is followed, and an existing file or folder is replaced.
-        shared: several processes may write it at the same time.
+    Its folder is created, a link is followed, an existing file or folder is replaced; a device is written to. A kill
+    leaves what was there before (of a folder perhaps nothing). An error names `path`. If it is `shared`, several
+    processes may write it at the same time.
     """
     place = Path(os.path.realpath(path))
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -46,7 +44,7 @@ def is_device(place: Path) -> bool:
     return place.exists() and not place.is_file() and not place.is_dir()
 
 
-def write_whole(path: str | Path, text: str) -> None:
-    """Write a text file, and its folder, complete or not at all."""
-    with atomic(path) as part:
+def write_whole(path: str | Path, text: str, shared: bool = False) -> None:
+    """Write a text file, and its folder, complete or not at all; for `shared` see `atomic`."""
+    with atomic(path, shared) as part:
         part.write_text(text, encoding="utf-8", newline="\n")

@@ -16,12 +16,7 @@ _LINK = re.compile(r"([0-9]{1,9})([-p?])([0-9]{1,9})")
 
 
 def parse_links(line: str, base: int = 0, where: str = "line") -> tuple[Links, Links]:
-    """Sure links of a line, and its possible links, which include the sure ones; from 0.
-
-    Args:
-        line: links separated by whitespace; empty if no word is aligned.
-        base: what the line counts from, 0 or 1.
-        where: what an error message calls the line.
+    """Sure links of a line that counts from `base`, 0 or 1, and its possible links, which include them; from 0.
 
     >>> sure, possible = parse_links("0-0 1p2")
     >>> sorted(sure), sorted(possible)
@@ -56,10 +51,7 @@ def read_gold(
 ) -> tuple[list[Links], list[Links]]:
     """Sure and possible links of each sentence pair of a gold file, as `alignment_error_rate` takes them.
 
-    Args:
-        path: of the file.
-        base: what it counts from, 0 or 1.
-        pairs: the sentence pairs, words between spaces; links must be among their words.
+    It counts from `base`, 0 or 1; links must be among the words of `pairs`, which stand between spaces.
     """
     lines = [parse_links(line, base, f"{path}, line {number}") for number, line in enumerate(read_lines(path), 1)]
     if pairs is not None and len(pairs) != len(lines):

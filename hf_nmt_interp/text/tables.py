@@ -7,11 +7,7 @@ from typing import Any, get_args
 
 
 def csv_text(rows: Iterable[Mapping[str, Any]], fields: Sequence[str] | None = None) -> str:
-    """A header and one line a row.
-
-    Args:
-        rows: of the same fields.
-        fields: those to write, others are left out; None for those of the first row.
+    """A header and one line a row, of these fields; None for those of the first row.
 
     >>> csv_text([{"step": 1, "open": 0.5}]).splitlines()
     ['step,open', '1,0.5']

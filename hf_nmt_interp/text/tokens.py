@@ -25,19 +25,12 @@ _BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 
 @dataclass(frozen=True)
 class TokenWords:
-    """Subwords of one sentence and the words they belong to.
+    """Subwords of one sentence and the words they belong to."""
 
-    Args:
-        tokens: the subwords as shown, e.g. `▁cat`, `s`, `</s>`.
-        words: the words; a given word that the tokenizer drops (a lone control character) has no subword.
-        word_ids: for each subword the index of its word, None for special tokens; never decreasing.
-        special: whether the subword is a special token: EOS, padding, language code, but not `<unk>`.
-    """
-
-    tokens: list[str]
-    words: list[str]
-    word_ids: list[int | None]
-    special: list[bool]
+    tokens: list[str]  # the subwords as shown, e.g. `▁cat`, `s`, `</s>`
+    words: list[str]  # a given word that the tokenizer drops (a lone control character) has no subword
+    word_ids: list[int | None]  # for each subword the index of its word, None for special tokens; never decreasing
+    special: list[bool]  # whether the subword is EOS, padding or a language code; `<unk>` is not special
 
     @property
     def positions(self) -> list[list[int]]:
@@ -92,16 +85,10 @@ def encode_target(tokenizer: Any, text: str | Sequence[str], punctuation: Punctu
 def words_of(
     tokenizer: Any, ids: Iterable[int], is_target: bool = False, punctuation: Punctuation = "attached"
 ) -> TokenWords:
-    """Words that ids spell, e.g. generated ones; nothing is encoded again.
+    """Words that ids without label padding spell, e.g. generated ones; nothing is encoded again.
 
     The words joined by spaces are `tokenizer.decode(ids, skip_special_tokens=True)` up to whitespace, with `<unk>` and
-    without language codes where decode() differs in that.
-
-    Args:
-        tokenizer: a Hugging Face tokenizer (SentencePiece, byte-level BPE or WordPiece).
-        ids: token ids of one sentence, without label padding.
-        is_target: whether they are the target's, for tokenizers with two vocabularies.
-        punctuation: see `encode_source`.
+    without language codes where decode() differs in that. `is_target` is for tokenizers with two vocabularies.
     """
     ids = [int(i) for i in ids]
     pieces, spell = _pieces(tokenizer, ids, is_target), _speller(tokenizer, is_target)
@@ -279,11 +266,9 @@ def _kind(tokenizer: Any) -> str:
     """The mark of a tokenizer's kind: `▁` for SentencePiece, else the name of its decoder."""
     is_fast = getattr(tokenizer, "is_fast", None)
     decoder = repr(tokenizer.backend_tokenizer.decoder) if is_fast else ""
-    for kind in ("ByteLevel", "WordPiece", "▁"):
-        if kind in decoder:
-            return kind
-    if is_fast is not None and _spm(tokenizer, False):
-        return "▁"
+    kinds = [kind for kind in ("ByteLevel", "WordPiece", "▁") if kind in decoder]
+    if kinds or (is_fast is not None and _spm(tokenizer, False)):
+        return kinds[0] if kinds else "▁"
     problem = f"{type(tokenizer).__name__} is not supported"
     raise InputError("tokenizer", None, problem, "SentencePiece, byte-level BPE and WordPiece tokenizers are")
 
@@ -297,24 +282,19 @@ def _speller(tokenizer: Any, is_target: bool) -> Callable[[str], bytes]:
     if kind == "WordPiece":  # its decoder also joins some punctuation to the word before
         return lambda piece: decoder.decode(["x", piece])[1:].encode()
 
-    def is_byte(piece: str) -> bool:
-        return spm.is_byte(spm.piece_to_id(piece)) if spm else "ByteFallback" in repr(decoder)
-
     def spell(piece: str) -> bytes:
         byte = _BYTE_PIECE.fullmatch(piece)
-        return bytes.fromhex(byte[1]) if byte and is_byte(piece) else piece.replace("▁", " ").encode()
+        if byte and (spm.is_byte(spm.piece_to_id(piece)) if spm else "ByteFallback" in repr(decoder)):
+            return bytes.fromhex(byte[1])
+        return piece.replace("▁", " ").encode()
 
     return spell
 
 
-def _byte_alphabet() -> dict[str, int]:
-    """The character that stands for each byte in byte-level BPE: printable Latin-1 itself, the rest from U+0100 on."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(b): b for b in printable} | {chr(0x100 + i): b for i, b in enumerate(others)}
-
-
-_BYTES = _byte_alphabet()
+# the character that stands for each byte in byte-level BPE: printable Latin-1 itself, the rest from U+0100 on
+_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
+_BYTES = {chr(b): b for b in _PRINTABLE} | {chr(0x100 + i): b for i, b in enumerate(_OTHERS)}
 
 
 def _spell_byte_level(piece: str) -> bytes:

@@ -9,8 +9,6 @@ from hf_nmt_interp.analysis.contributions import (
     contribution_entropy,
     mean_curve,
     position_influence,
-    prefix_entropy,
-    source_entropy,
 )
 from hf_nmt_interp.errors import InputError
 from tests.made_up_results import EXAMPLE
@@ -26,9 +24,10 @@ def test_source_part_counts_the_start_token():
 
 def test_entropies():
     first = -(0.25 * np.log(0.25) + 0.75 * np.log(0.75))
-    assert source_entropy(EXAMPLE) == pytest.approx([first, np.log(2), np.log(2)])
-    assert np.isnan(prefix_entropy(EXAMPLE)[0])
-    assert prefix_entropy(EXAMPLE)[1:] == pytest.approx([0.0, np.log(2)], abs=1e-6)
+    assert STATISTICS["source_entropy"](EXAMPLE) == pytest.approx([first, np.log(2), np.log(2)])
+    prefix_entropy = STATISTICS["prefix_entropy"](EXAMPLE)
+    assert np.isnan(prefix_entropy[0])
+    assert prefix_entropy[1:] == pytest.approx([0.0, np.log(2)], abs=1e-6)
 
 
 def test_position_influence_is_scaled_to_a_mean_of_one():

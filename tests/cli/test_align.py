@@ -1,21 +1,26 @@
 """`align`, `aer`, `best-attention` and `translate --markup`.
 
-Also for cli/streaming.py, cli/verbs/align.py, cli/verbs/aer.py and cli/verbs/best_attention.py.
+Also for cli/verbs/align.py, cli/verbs/aer.py and cli/verbs/best_attention.py.
 """
 
 import io
 import json
 import sys
+from contextlib import contextmanager
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
 import hf_nmt_interp as hni
 from hf_nmt_interp.analysis.alignment import extract_links, joint_links, joint_scores
 from hf_nmt_interp.analysis.symmetrization import flip
+from hf_nmt_interp.cli import sharded_run
 from hf_nmt_interp.cli.loading import load
+from hf_nmt_interp.cli.shards import ShardFolder
 from hf_nmt_interp.cli.verbs import align as verb
 from hf_nmt_interp.text.pharaoh import format_links, read_links
+from tests.shard_files import bytes_of
 from tests.tiny_tokenizers import ENGLISH, GERMAN
 
 
@@ -37,6 +42,28 @@ def align(run, model_folder):
 @pytest.fixture(scope="module")
 def tiny(model_folder):
     return load(str(model_folder))
+
+
+@pytest.fixture
+def cut_off(monkeypatch):
+    """A context in which `align` stops after as many lines (None: at the end), as if it was interrupted."""
+
+    @contextmanager
+    def stopping(lines):
+        seen = []
+
+        def rows(self, batch):
+            if len(seen) == lines:
+                raise KeyboardInterrupt
+            seen.extend(batch)
+            return before(self, batch)
+
+        before = verb._Aligner.rows
+        with monkeypatch.context() as patch:
+            patch.setattr(verb._Aligner, "rows", rows)
+            yield seen
+
+    return stopping
 
 
 def test_the_default_method(run, model_folder, files) -> None:
@@ -157,13 +184,13 @@ def read_bad(output):
     return [json.loads(line) for line in Path(f"{output}.bad").read_text(encoding="utf-8").split("\n")[:-1]]
 
 
-def test_refused_lines_are_listed_beside_the_output(align, tmp_path) -> None:
+def test_refused_lines_are_listed_beside_the_output(align, cut_off, tmp_path) -> None:
     source, output = tmp_path / "s", tmp_path / "out"
     lines = [f"line {n}".encode() for n in range(1, 41)]
     for n in (2, 9, 20, 21, 22, 33, 40):
         lines[n - 1] = b"bad \0"
     source.write_bytes(b"\n".join(lines) + b"\n")
-    run = source, "--batch-size", 1, "--output", output  # windows of 8 lines
+    run = source, "--batch-size", 1, "--output", output, "--shard-size", 8
     code, out, err = align(*run)
     assert (code, out) == (0, "")
     bad, links = read_bad(output), output.read_bytes()
@@ -173,9 +200,9 @@ def test_refused_lines_are_listed_beside_the_output(align, tmp_path) -> None:
     assert err.count("wrote an empty line") == 5
     assert err.endswith(f"7 lines were refused, see {output}.bad\n")
 
-    output.write_bytes(b"".join(links.splitlines(True)[:18]))  # cut off after two windows, and in the list's last line
-    with Path(f"{output}.bad").open("a") as file:
-        file.write('{"line": 4')
+    with cut_off(18):
+        assert align(*run).code == 130
+    assert len(list(Path(f"{output}.shards/bad").iterdir())) == 2
     assert align(*run, "--resume").code == 0
     assert (read_bad(output), output.read_bytes()) == (bad, links)
 
@@ -204,50 +231,114 @@ def test_lines_that_one_file_does_not_have_are_listed(align, files, tmp_path) ->
     assert (code, err.endswith("must have the same number of lines (--strict)\n")) == (2, True)
 
 
-@pytest.mark.parametrize("kept", [0, 3, 8])
-def test_resume_goes_on_after_complete_lines(align, files, tmp_path, kept, monkeypatch) -> None:
-    whole, part, hyp = tmp_path / "whole", tmp_path / "part", tmp_path / "hyp"
-    free = files[0], "--batch-size", 1, "--translations", hyp
-    align(*free, "--output", whole)
-    lines, texts = whole.read_bytes(), hyp.read_bytes()
-    part.write_bytes(b"".join(lines.splitlines(True)[:kept]) + b"0-0 1")  # the last line is not complete
-    seen = []
-    before = verb._Aligner.align
-    monkeypatch.setattr(verb._Aligner, "align", lambda self, window: seen.extend(window) or before(self, window))
-    code, out, err = align(*free, "--output", part, "--resume")
-    assert (code, out) == (0, "")
-    assert err.startswith(
-        f"{part}: after line {kept // 8 * 8} it may be half-written, of a run that was cut off: done"
-    )
-    assert (part.read_bytes(), hyp.read_bytes()) == (lines, texts)
-    assert len(seen) == len(ENGLISH) - kept // 8 * 8  # windows begin where they began
+@pytest.mark.parametrize("done", [0, 2, 3, 7])
+def test_resume_continues_from_complete_shards(align, files, tmp_path, done, cut_off) -> None:
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    whole.mkdir()
+    part.mkdir()
+
+    def run(folder, *more):
+        places = "--output", folder / "links", "--translations", folder / "text"
+        return align(files[0], "--batch-size", 1, "--shard-size", 3, *places, *more)
+
+    assert run(whole) == (0, "", "")
+    (part / "links").write_text("of an earlier run\n")
+    with cut_off(done):
+        assert run(part).code == 130
+    assert (part / "links").read_text() == "of an earlier run\n"
+    assert len(list((part / "links.shards").glob("shards/[0-9]*"))) == done // 3
+    with cut_off(None) as seen:
+        assert run(part, "--resume") == (0, "", "")
+    assert len(seen) == len(ENGLISH) - done // 3 * 3
+    assert bytes_of(part) == bytes_of(whole)
+    assert sorted(path.name for path in part.iterdir()) == ["links", "text"]
 
 
-def test_resume_begins_anew_if_the_translations_are_gone(align, files, tmp_path) -> None:
-    out, hyp = tmp_path / "out", tmp_path / "hyp"
-    free = files[0], "--batch-size", 1, "--output", out, "--translations", hyp
-    align(*free)
-    lines, texts = out.read_bytes(), hyp.read_bytes()
-    hyp.unlink()
-    assert align(*free, "--resume").code == 0
-    assert (out.read_bytes(), hyp.read_bytes()) == (lines, texts)
+def test_another_run_is_not_resumed_but_can_be_started_over(align, files, tmp_path, cut_off) -> None:
+    out = tmp_path / "out"
+    run = "--output", out, "--batch-size", 1, "--shard-size", 3
+    with cut_off(4):
+        assert align(*files, *run).code == 130
+    message = f"--output: {out}.shards was begun with extraction 'argmax', now it is 'mutual'; give the same arguments"
+    assert message in (err := align(*files, *run, "--extraction", "mutual", "--resume").err)
+    assert err.endswith("to resume, or leave --resume out to start over\n")
+    files[0].write_text(files[0].read_text() + "One more.\n")
+    files[1].write_text(files[1].read_text() + "Noch einer.\n")
+    assert f"{out}.shards was begun with bytes" in align(*files, *run, "--resume").err
+    with cut_off(None) as seen:
+        assert align(*files, *run, "--extraction", "mutual") == (0, "", "")
+    assert len(seen) == len(ENGLISH) + 1
+    assert not Path(f"{out}.shards").exists()
+    assert out.read_text() == align(*files, "--batch-size", 1, "--extraction", "mutual").out
 
 
-def test_resume_without_an_output_begins_it_and_refuses_a_longer_one(align, files, tmp_path) -> None:
+def test_the_join_is_done_again_after_a_kill(align, files, tmp_path, cut_off, monkeypatch) -> None:
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(ShardFolder, "join_refused", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert align(*files, "--output", out).code == 130
+    links = out.read_bytes()
+    out.unlink()
+    left, other = tmp_path / ".out.0a1b2c3d.part", tmp_path / "out.part"
+    for path in (left, other):
+        path.write_text("x")
+    with cut_off(None) as seen:
+        assert align(*files, "--output", out, "--resume").code == 0
+    assert not seen  # no line is aligned twice
+    assert (left.exists(), other.read_text()) == (False, "x")
+    assert (out.read_bytes(), Path(f"{out}.shards").exists()) == (links, False)
+
+
+def test_folders_of_others_are_not_removed(align, files, tmp_path) -> None:
+    out, folder = tmp_path / "out", tmp_path / "out.shards"
+    assert align(*files, "--shards", folder).code == 0
+    before = bytes_of(folder)
+    assert f"--output: {folder} was written by --shards; choose another name" in align(*files, "--output", out).err
+    assert "was begun with output None" in align(*files, "--output", out, "--resume").err
+    assert bytes_of(folder) == before
+    (folder / "run.json").unlink()
+    message = f"--output: {folder} exists but was not created by --output; choose another folder"
+    assert message in align(*files, "--output", out).err
+    rmtree(folder / "shards")
+    (folder / "mine.txt").write_text("mine")
+    for resume in ([], ["--resume"]):
+        assert message in align(*files, "--output", out, *resume).err
+    assert (folder / "mine.txt").read_text() == "mine"
+    assert not out.exists()
+
+
+def test_wrong_settings_leave_nothing_behind(align, files, tmp_path) -> None:
+    before = set(tmp_path.iterdir())
+    for place in ("--output", "--shards"):
+        assert align(*files, place, tmp_path / "out", "--set", "layer=9").code == 2
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_resume_without_an_output_begins_it(align, files, tmp_path) -> None:
     out = tmp_path / "out"
     assert align(*files, "--output", out, "--resume").code == 0
     assert len(read_links(out)) == len(ENGLISH)
-    out.write_text("0-0\n" * 20)
-    assert "--resume: the output has 20 lines" in align(*files, "--output", out, "--resume").err
+
+
+def test_parquet_shards_give_the_same_files(align, files, tmp_path) -> None:
+    files[0].write_bytes(b"bad \0\n" + files[0].read_bytes())
+    for format in ("pharaoh", "json"):
+        for kind in ("jsonl", "parquet"):
+            (tmp_path / kind).mkdir(exist_ok=True)
+            places = "--output", tmp_path / kind / "out", "--translations", tmp_path / kind / "text"
+            assert align(files[0], *places, "--format", format, "--shard-format", kind).code == 0
+        assert bytes_of(tmp_path / "jsonl") == bytes_of(tmp_path / "parquet")
 
 
 def test_memory_is_that_of_a_window(align, tmp_path, monkeypatch) -> None:
     source, sizes = tmp_path / "many", []
     source.write_text("\n" * 5000)
-    before = verb._Aligner.align
-    monkeypatch.setattr(verb._Aligner, "align", lambda self, window: sizes.append(len(window)) or before(self, window))
+    before = sharded_run.work
+    monkeypatch.setattr(
+        sharded_run, "work", lambda job, window, n: sizes.append(len(window)) or before(job, window, n)
+    )
     assert align(source, "--batch-size", 4).out == "\n" * 5000
-    assert max(sizes) == 32
+    assert max(sizes) == 64
     assert sum(sizes) == 5000
 
 
@@ -260,6 +351,7 @@ def test_memory_is_that_of_a_window(align, tmp_path, monkeypatch) -> None:
         (["--symmetrize", "union"], "--symmetrize: needs the other direction"),
         (["--translations", "x"], "--translations: the translations are given in TARGET"),
         (["--resume"], "--resume: needs --output"),
+        (["--resume", "--output", "/dev/null"], "--resume: needs --output"),
     ],
 )
 def test_wrong_arguments_are_one_line(align, files, arguments, message) -> None:

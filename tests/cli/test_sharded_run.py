@@ -194,10 +194,11 @@ def test_a_run_that_fails_goes_on_to_the_same_bytes(work, run, tmp_path, monkeyp
     left = [f"shards/.000001.{format}", "bad/.000001.jsonl", "shards/.README.md"]  # as kill -9 leaves them
     left += [".run.json", ".total.json"]
     for name in left:
-        (tmp_path / f"run/{name}.77.part").write_bytes(b"{")
+        (tmp_path / f"run/{name}.00000077.part").write_bytes(b"{")
     err = work("attribute", "--shard-format", format).err
     assert all(
-        f"{name}.77.part is incomplete, from a run that was killed: removed and written again" in err for name in left
+        f"{name}.00000077.part is incomplete, from a run that was killed: removed and written again" in err
+        for name in left
     )
     assert sum(calls) == 10 + 10 + 14
     assert bytes_of(tmp_path / "run") == bytes_of(tmp_path / "whole")
@@ -207,7 +208,7 @@ def test_a_run_that_fails_goes_on_to_the_same_bytes(work, run, tmp_path, monkeyp
 
 def test_one_of_several_processes_leaves_what_others_may_be_writing(work, tmp_path, monkeypatch) -> None:
     assert work("attribute").code == 0
-    part = tmp_path / "run/.run.json.77.part"
+    part = tmp_path / "run/.run.json.00000077.part"
     part.touch()
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert work("attribute").code == 0

@@ -12,12 +12,12 @@ Examples:
 
 import argparse
 
-from hf_nmt_interp.cli.arguments import add_figure, add_output, positive, read_file
+from hf_nmt_interp.cli.arguments import add_figure, add_output, positive
 from hf_nmt_interp.cli.output import write_rows
 from hf_nmt_interp.cli.paths import InputFile
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.metrics.aer.rate import alignment_error_rate
-from hf_nmt_interp.text.corpus import read_parallel
+from hf_nmt_interp.text.corpus import Pair, read_parallel
 from hf_nmt_interp.text.pharaoh import Links, read_gold
 
 
@@ -41,26 +41,25 @@ def run(args: argparse.Namespace) -> None:
     if len(links) != len(sure):
         raise InputError(args.hypothesis, len(links), f"lines, but {args.gold} has {len(sure)}")
     if args.figure:
-        _draw(args, links, sure, possible)
+        _draw(args, pairs, links, sure, possible)
     rates = alignment_error_rate(links, sure, possible)
     counts = {"sentences": len(links), "links": sum(map(len, links)), "sure": sum(map(len, sure))}
     write_rows([{name: round(rate, 6) for name, rate in rates.items()} | counts], args, title="Alignment error rate")
 
 
-def _draw(args: argparse.Namespace, links: list[Links], sure: list[Links], possible: list[Links]) -> None:
+def _draw(args: argparse.Namespace, pairs: list[Pair] | None, links: list[Links], *gold: list[Links]) -> None:
     import numpy as np
 
     from hf_nmt_interp.analysis.alignment import WordAlignment
     from hf_nmt_interp.report.alignment import plot_alignment
 
-    if not args.text:
+    if pairs is None:
         raise InputError("--figure", None, "needs the words of the sentences", "give --text SOURCE TARGET")
-    sides = [read_file(path) for path in args.text]
     chosen = [number - 1 for number in args.pairs or range(1, min(3, len(links)) + 1)]
     if wrong_pairs := [number + 1 for number in chosen if number >= len(links)]:
         raise InputError("--pairs", None, f"there is no line {wrong_pairs[0]}", f"{args.gold} has {len(links)}")
     found = []
     for n in chosen:
-        source, target = (lines[n].split() for lines in sides)
-        found.append(WordAlignment(source, target, sides[1][n], np.zeros((len(target), len(source))), links[n]))
-    plot_alignment(found, args.figure, [sure[n] for n in chosen], [possible[n] for n in chosen])
+        source, target = (text.split() for text in pairs[n])
+        found.append(WordAlignment(source, target, pairs[n][1], np.zeros((len(target), len(source))), links[n]))
+    plot_alignment(found, args.figure, *([side[n] for n in chosen] for side in gold))

@@ -3,8 +3,9 @@
 Files have one sentence a line, UTF-8; words are what stands between spaces, counted from 0. With two files the model
 is led through the given translations; with one it translates (--translations keeps what it wrote). Each line gives
 one line of links `source-target`, which is empty for a line without words and for one that cannot be aligned; the
-reason is printed and listed in OUTPUT.bad, or with --strict the run stops. Memory does not grow with the files;
---resume continues a run that was stopped. With --shards the work can be split over processes; merge joins the shards.
+reason is printed and listed in OUTPUT.bad, or with --strict the run stops. Memory does not grow with the files.
+--output appears when it is complete; until then OUTPUT.shards keeps what is done, and --resume continues from there.
+With --shards the work can be split over processes; merge joins the shards.
 
 Examples:
   hf-nmt-interp align train.en train.de --output train.links
@@ -18,21 +19,23 @@ Examples:
 
 import argparse
 import json
+import os
 import re
-from collections.abc import Iterator
-from contextlib import ExitStack
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, ClassVar, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TextIO
 
 from hf_nmt_interp.cli.arguments import add_decoding, add_model, generate_options
 from hf_nmt_interp.cli.output import write_json
 from hf_nmt_interp.cli.paths import InputFile, OutputFile, OutputLines
-from hf_nmt_interp.cli.sharded_run import Job, Refusals, add_corpus, refuse, run_corpus, show_lines, try_rows
-from hf_nmt_interp.cli.shards import Row
-from hf_nmt_interp.cli.streaming import BadLines, Line, append_to, complete_lines, read_together
+from hf_nmt_interp.cli.sharded_run import Job, Refusals, add_corpus, fill, read_corpus, refuse, run_corpus, windows
+from hf_nmt_interp.cli.shards import Row, ShardFolder, remove_parts
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.corpus import Texts
+from hf_nmt_interp.text.files import atomic
 
 if TYPE_CHECKING:
     from hf_nmt_interp.analysis.alignment import WordAlignment
@@ -67,7 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--format", choices=("pharaoh", "json"), help="json: words and links (default: pharaoh)")
     group.add_argument("--output", type=OutputLines, metavar="FILE", help="default: stdout")
     group.add_argument("--translations", type=OutputFile, metavar="FILE", help="where the model's translations go")
-    group.add_argument("--resume", action="store_true", help="continue after the lines that --output has already")
+    help = "continue a run with the same --output that was stopped, after its last complete --shard-size lines"
+    group.add_argument("--resume", action="store_true", help=help)
     add_corpus(parser)
 
 
@@ -86,55 +90,55 @@ def run(args: argparse.Namespace) -> None:
         return
     if not args.source:
         raise InputError("SOURCE", None, "no file", "give the sentences, and their translations if there are any")
-    if args.resume and not args.output:
+    if args.resume and not (args.output and args.output.beside()):  # a device has nothing beside it
         raise InputError("--resume", None, "needs --output")
     _run_text(args)
 
 
 def _run_text(args: argparse.Namespace) -> None:
-    """Write lines of links, and translations if asked for."""
-    outputs = [path for path in (args.output, args.translations) if path]
-    size = 8 * args.batch_size
-    done = complete_lines(outputs, size, args.source) if args.resume else 0
-    lines = read_together([path for path in (args.source, args.target) if path], done)
-    first = list(islice(lines, size))  # a file that is not there is noticed before the model loads
-    aligner = _Aligner(args)
-    bad = BadLines(args.output, done)
-    refused = Refusals(args, "wrote an empty line", "wrote empty lines for the rest", bad.path)
-    with ExitStack() as stack:
-        links = stack.enter_context(append_to(args.output, args.resume))
-        texts = stack.enter_context(append_to(args.translations, args.resume)) if args.translations else None
-        for window in chain([first], iter(lambda: list(islice(lines, size)), [])):
-            for number, found in enumerate(aligner.align(window), done + 1):
-                if isinstance(found, InputError):
-                    bad.add(refused.row(number, found))
-                row = _row(found)
+    """Write lines of links, and translations if asked for; for a file by way of shards, which can be resumed."""
+    lines = read_corpus(args, (args.source, args.target))
+    bad = Path(args.output.beside()[0]) if args.output and args.output.beside() else None
+    report = Refusals(args, "wrote an empty line", "wrote empty lines for the rest", bad)
+    folder = ShardFolder(f"{args.output}.shards", "--output") if bad else None
+    if folder:
+        if not args.resume:
+            ShardFolder(folder.folder, "--output").remove()  # of an earlier run
+        fill(folder, args, lines, lambda: _Aligner(args), report)
+        for path in filter(None, (args.output, args.translations, bad)):
+            remove_parts(Path(os.path.realpath(path)))  # of a run that was killed while it joined its shards
+        found: Iterable[Iterable[Row]] = [folder.rows()]
+    else:
+        found = (rows for rows, _ in windows(_Aligner(args), lines, args.batch_size, report))
+    with _open(args.output) as links, _open(args.translations) if args.translations else nullcontext() as texts:
+        for rows in found:
+            for row in rows:
                 links.write(_format(row, args.format).encode() + b"\n")
                 if texts:
-                    texts.write(row.get("target_text", "").encode() + b"\n")
-            done += len(window)
-            for file in (texts, links):
-                if file:
-                    file.flush()
-            if args.output:
-                show_lines(done)
-    refused.end()
+                    texts.write((row.get("target_text") or "").encode() + b"\n")
+            links.flush()
+    if folder and bad:
+        folder.join_refused(bad)
+        folder.remove()
+    report.end()
+
+
+@contextmanager
+def _open(path: str | None) -> Iterator[BinaryIO]:
+    """Stdout for None; else a file that appears when it is complete."""
+    if path is None:
+        yield sys.stdout.buffer
+        return
+    with atomic(path, shared=True) as part, part.open("wb") as file:
+        yield file
 
 
 def _format(row: Row, kind: str | None = None) -> str:
     from hf_nmt_interp.text.pharaoh import format_links
 
     if kind == "json":
-        return json.dumps({name: row.get(name, []) for name in ("source", "target", "links")}, ensure_ascii=False)
+        return json.dumps({name: row.get(name) or [] for name in ("source", "target", "links")}, ensure_ascii=False)
     return format_links({(i, j) for i, j in row.get("links") or ()})
-
-
-def _row(found: "WordAlignment | InputError") -> Row:
-    """Words, the target's text, and links; nothing for a refused line."""
-    if isinstance(found, InputError):
-        return {}
-    texts = {"source": found.source_words, "target": found.target_words, "target_text": found.target_text}
-    return texts | {"links": [list(link) for link in sorted(found.links)]}
 
 
 class _Aligner(Job):
@@ -173,18 +177,18 @@ class _Aligner(Job):
             if args.target or self.backward or (args.dataset and len(args.fields) > 1):
                 encode_target(translator[1], "x")  # and missing languages
 
-    def align(self, lines: list[Line]) -> "Iterator[WordAlignment | InputError]":
-        """The alignment of each line, or what is wrong with it."""
-        readable = iter(try_rows(self.pairs, [line for line in lines if not isinstance(line, InputError)]))
-        return (line if isinstance(line, InputError) else next(readable) for line in lines)
+    def rows(self, lines: list[Texts]) -> list[Row]:
+        return [
+            {"source": found.source_words, "target": found.target_words, "target_text": found.target_text}
+            | {"links": [list(link) for link in sorted(found.links)]}
+            for found in self.pairs(lines)
+        ]
 
     def pairs(self, lines: list[Texts]) -> "list[WordAlignment]":
         """Alignments of lines; raises if one is refused."""
         from hf_nmt_interp.analysis.alignment import align_words, joint_links
         from hf_nmt_interp.analysis.symmetrization import flip, symmetrize
 
-        if not lines:
-            return []
         texts = [[_WORD.findall(line) for line in side] for side in zip(*lines, strict=True)]
         sources, targets = texts[0], texts[1] if len(texts) > 1 else None
         found = align_words(*self.forward, sources, targets, generate=self.generate, **self.settings)
@@ -200,9 +204,6 @@ class _Aligner(Job):
             return symmetrize(a.links, flip(b.links), self.heuristic)
 
         return [replace(a, links=links(a, b)) for a, b in zip(found, other, strict=True)]
-
-    def rows(self, lines: list[Texts]) -> list[Row]:
-        return [_row(found) for found in self.pairs(lines)]
 
     @staticmethod
     def write(rows: Iterator[Row], kind: str, file: TextIO) -> None:

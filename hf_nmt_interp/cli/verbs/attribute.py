@@ -156,17 +156,7 @@ def asked_methods(args: argparse.Namespace) -> "list[Named]":
 def explained(
     args: argparse.Namespace, methods: "list[Named]", models: dict[str, str], streams: bool = False
 ) -> "Iterator[Explained]":
-    """Explanations of the sentences and targets of the arguments, sentence by sentence.
-
-    Args:
-        args: of `add_translating` and `add_targets`.
-        methods: which explain, and their settings.
-        models: which translate, by label.
-        streams: as for `in_chunks`.
-
-    Yields:
-        Number of the sentence, label of the model, result: for each sentence by each method, of each model in turn.
-    """
+    """Number of the sentence, label of the model, result: for each sentence by each method, of each model in turn."""
     sentences = arguments.read_sentences(args)
     targets = arguments.read_targets(args)
     if targets is not None and len(targets) != len(sentences):

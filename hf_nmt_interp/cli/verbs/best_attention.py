@@ -34,10 +34,9 @@ def run(args: argparse.Namespace) -> None:
     from hf_nmt_interp.studies.best_attention import attention_error_rates
 
     pairs, gold = read_gold_pairs(args)
-    sources, targets = zip(*pairs, strict=True)
+    sources, targets = ([text.split() for text in side] for side in zip(*pairs, strict=True))
     model, tokenizer = load_for(args)
-    words = [[text.split() for text in side] for side in (sources, targets)]
-    rates = attention_error_rates(model, tokenizer, words[0], words[1], gold, args.batch_size)
+    rates = attention_error_rates(model, tokenizer, sources, targets, gold, args.batch_size)
     if args.save is not None:
         rates[0].store(model)
         with quiet():

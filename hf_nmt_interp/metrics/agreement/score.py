@@ -44,19 +44,13 @@ def agreement(u: Tensor, v: Tensor, kept: Tensor | None = None, *, top: float = 
 
 
 def in_top(v: Tensor, kept: Tensor | None = None, *, top: float = TOP) -> Tensor:
-    """Which positions [..., L] have fewer than 5 % L others above them.
-
-    Args:
-        v: [..., L] scores.
-        kept: [..., L] which positions there are; None for all.
-        top: share of the positions, taken as the decimal number it is written as.
-    """
+    """Which positions of v [..., L], of those that are `kept` [..., L], have fewer than 5 % L others above them."""
     kept = _check(kept, v=v)
     if not 0 < top <= 1:
         raise InputError("top", top, "must be above 0 and at most 1")
     falling = -v.masked_fill(~kept, -torch.inf)
     above = torch.searchsorted(falling.sort(-1).values, falling.contiguous())  # how many are strictly higher
-    share = Fraction(str(top))  # 0.05 * 140 is above 7 in binary
+    share = Fraction(str(top))  # the decimal number as it is written: 0.05 * 140 is above 7 in binary
     bound = -(-kept.sum(-1, keepdim=True) * share.numerator // share.denominator)  # n < x is n < ceil(x)
     return (above < bound) & kept
 
@@ -64,13 +58,8 @@ def in_top(v: Tensor, kept: Tensor | None = None, *, top: float = TOP) -> Tensor
 def random_agreement(kept: Tensor, *, v: Tensor | None = None, top: float = TOP) -> Tensor:
     """The exact expectation of A for a random position in place of argmax u: near 5 %, above it for short sentences.
 
-    Args:
-        kept: [..., L] which positions there are.
-        v: [..., L] scores whose ties count, each of them in the top; None for ceil(5 % L) / L, without ties.
-        top: share of the positions that is the top.
-
-    Returns:
-        [...] float64, NaN for rows without positions.
+    Ties of v [..., L] count, each of them in the top; without v it is ceil(5 % L) / L. The result for the positions
+    `kept` [..., L] is [...] float64, NaN for rows without any.
 
     >>> random_agreement(torch.ones(14, dtype=torch.bool)).item()
     0.07142857142857142
@@ -82,15 +71,12 @@ def random_agreement(kept: Tensor, *, v: Tensor | None = None, top: float = TOP)
 
 @dataclass(frozen=True)
 class Contextualized:
-    """xi: how good a second training run is when its attention agrees as well.
+    """xi: how good a second training run is when its attention agrees as well."""
 
-    Attributes:
-        performance: of the second run, at the step; its last one if it never agrees as well (starred in the paper).
-        step: the first with a larger agreement, None if there is none.
-    """
-
-    performance: float
-    step: int | None
+    performance: (
+        float  # of the second run, at the step; its last one if it never agrees as well (starred in the paper)
+    )
+    step: int | None  # the first with a larger agreement, None if there is none
 
 
 def contextualized_agreement(
@@ -98,10 +84,7 @@ def contextualized_agreement(
 ) -> Contextualized:
     """xi(u, v): performance of a second seed at its first step with A(alpha, alpha^) > A(u, v) (eq. 11).
 
-    Args:
-        value: A(u, v).
-        agreements: for each step, A of the first run's final attention with the second run's at the step.
-        performances: for each step, of the second run.
+    `value` is A(u, v); `agreements` of the first run's final attention with the second run's, by step.
 
     >>> contextualized_agreement(0.3, {0: 0.1, 50: 0.3, 100: 0.4}, {0: 0.01, 50: 0.2, 100: 0.35})
     Contextualized(performance=0.35, step=100)
@@ -109,10 +92,8 @@ def contextualized_agreement(
     if not agreements or set(agreements) != set(performances):
         problem = f"have the steps {sorted(agreements)} and {sorted(performances)}"
         raise InputError("agreements, performances", None, problem, "give both for the same steps, at least one")
-    for step in sorted(agreements):
-        if agreements[step] > value:
-            return Contextualized(performances[step], step)
-    return Contextualized(performances[max(performances)], None)
+    step = next((step for step in sorted(agreements) if agreements[step] > value), None)
+    return Contextualized(performances[max(performances) if step is None else step], step)
 
 
 def _check(kept: Tensor | None, **scores: Tensor) -> Tensor:

@@ -31,8 +31,8 @@ class SentenceBLEU:
 
     def __call__(self, candidates: Sequence[str], reference: str) -> list[float]:
         """Score each candidate."""
-        gold, gold_length = self._count(reference)
-        return [self._score(candidate, gold, gold_length) for candidate in candidates]
+        gold = self._count(reference)
+        return [self._score(candidate, *gold) for candidate in candidates]
 
     def _count(self, text: str) -> tuple[Counter[tuple[str, ...]], int]:
         words = self._bleu.tokenizer(text.rstrip()).split()
@@ -41,9 +41,8 @@ class SentenceBLEU:
     def _score(self, candidate: str, gold: Counter[tuple[str, ...]], gold_length: int) -> float:
         grams, length = self._count(candidate)
         correct = [0] * _ORDER
-        for gram, count in grams.items():
-            if gram in gold:
-                correct[len(gram) - 1] += min(count, gold[gram])
+        for gram, count in (grams & gold).items():  # the smaller count of each
+            correct[len(gram) - 1] += count
         total = [max(0, length - n) for n in range(_ORDER)]
         options: Any = {"smooth_method": self._bleu.smooth_method, "effective_order": True}
         return self._bleu.compute_bleu(correct, total, length, gold_length, **options).score
