@@ -38,9 +38,11 @@ def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
 
 
 def add_decoding(parser: argparse.ArgumentParser, batch_size: int) -> None:
-    """`--beams` and `--batch-size`."""
+    """`--beams`, `--length-penalty` and `--batch-size`."""
     group = parser.add_argument_group("decoding")
     group.add_argument("--beams", type=positive, metavar="N", help="beams of the search (default: the model's own)")
+    help = "exponent of the length that scores of beams are divided by (default: the model's own)"
+    group.add_argument("--length-penalty", type=float, metavar="P", help=help)
     group.add_argument("--batch-size", type=positive, default=batch_size, metavar="N", help="default: %(default)s")
 
 
@@ -114,9 +116,10 @@ def labelled(names: Sequence[str], argument: str) -> dict[str, str]:
     return found
 
 
-def generate_options(args: argparse.Namespace) -> dict[str, int]:
+def generate_options(args: argparse.Namespace) -> dict[str, float]:
     """Arguments of `generate()`."""
-    return {} if args.beams is None else {"num_beams": args.beams}
+    given = {"num_beams": args.beams, "length_penalty": args.length_penalty}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def read_sentences(args: argparse.Namespace) -> list[str]:

@@ -67,6 +67,7 @@ class DataArguments:
     vocabulary_pairs: int = option(1_000_000, "Training pairs the vocabulary is made of.")
     punctuation: Punctuation = option("attached", "Or separate: marks become words, for models of tokenised text.")
     test_beams: int = option(4, "Beam size of the final test.")
+    test_length_penalty: float | None = option(None, "Exponent of the length in its beam search; the model's own.")
     source_word_dropout: float = option(0.0, "Share of source tokens replaced in training.")
     target_word_dropout: float = option(0.0, "Share of tokens replaced in what the decoder reads; labels stay.")
     word_dropout_item: str = option("random", "What replaces them: random (items) or unk.")

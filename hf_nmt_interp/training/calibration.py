@@ -3,6 +3,7 @@
 Definitions: docs/methods.md, Calibrated cross-attention.
 """
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,8 @@ from hf_nmt_interp.models.loading import class_of_family, load_config, load_mode
 from hf_nmt_interp.training.arguments import check_fields, option
 from hf_nmt_interp.training.losses import PENALTIES, label_smoothed_cross_entropy, linear_cross_entropy, mask_loss
 from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
+
+logger = logging.getLogger(__name__)
 
 
 def load_calibrated(name: str, from_scratch: bool = False, **settings: Any) -> Any:
@@ -81,6 +84,11 @@ class CalibrationTrainer(TranslationTrainer):
         if not hasattr(model, "two_passes"):
             raise InputError("model", None, f"{type(model).__name__} has no masks", "load it with load_calibrated")
         super().__init__(model=model, args=args, **more)
+        if model.config.fusion == "fixed":
+            problem = (
+                "the softmax of eq. 8 is over weights that are already between 0 and 1, so they come out nearly equal"
+            )
+            logger.warning("fusion='fixed': %s; the authors' code leaves it out: fusion='fixed_unnormalised'", problem)
         self.add_callback(CountSteps())
         self._seen: list[Tensor] = []  # perturbed loss, distance and mean mask of each batch since the last log
 

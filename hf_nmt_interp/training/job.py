@@ -145,6 +145,8 @@ class Job:
         valid = list(self.references)
         self.references[:] = [target for _, target in pairs]
         options: dict[str, Any] = {"metric_key_prefix": "test", "num_beams": self.data.test_beams}
+        if self.data.test_length_penalty is not None:
+            options["length_penalty"] = self.data.test_length_penalty
         metrics = self.trainer.predict(list(self.cut(pairs)), **options).metrics
         self.references[:] = valid
         return metrics

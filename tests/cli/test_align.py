@@ -127,7 +127,7 @@ def test_two_directions(align, tiny, files, model_folder) -> None:
     assert "--set: of several methods each" in align(*files, "--method", method, "--set", "layer=0").err
     assert "--method: 'oracle' is not one of" in align(*files, "--method", "attention+oracle").err
     assert "--method: '' is not one of" in align(*files, "--method", "attention+").err
-    assert "--method: layer=x is not of type int" in align(*files, "--method", "saliency+attention:layer=x").err
+    assert "layer: 'x' is not one of mean" in align(*files, "--method", "saliency+attention:layer=x").err
     assert "'lrp' has no setting 'sigma'" in align(*files, "--method", "attention+lrp:sigma=1").err
 
 

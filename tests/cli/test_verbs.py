@@ -100,6 +100,11 @@ def test_translate_keeps_order_and_empty_lines(translate, model_folder) -> None:
     for beams in (1, 3):
         expected = tokenizer.decode(model.generate(**inputs, num_beams=beams)[0], skip_special_tokens=True)
         assert translate("--beams", beams, ONE).out == expected + "\n"
+    short, long = (model.generate(**inputs, num_beams=4, length_penalty=p)[0] for p in (-5.0, 5.0))
+    assert short.tolist() != long.tolist()
+    for penalty, ids in ((-5.0, short), (5.0, long)):
+        ran = translate("--beams", 4, f"--length-penalty={penalty}", ONE)
+        assert ran.out == tokenizer.decode(ids, skip_special_tokens=True) + "\n"
 
 
 def test_translate_formats(translate) -> None:

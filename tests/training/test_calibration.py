@@ -1,5 +1,6 @@
 """CalibrationTrainer: losses against their twins, exact routing of gradients, accumulation, resuming, processes."""
 
+import math
 from functools import partial
 
 import pytest
@@ -199,6 +200,20 @@ def test_what_is_wrong_is_said(tmp_path):
         make_trainer(tmp_path, gradient_checkpointing=True)
     with pytest.raises(InputError, match="MarianMTModel has no masks; load it with load_calibrated"):
         make_trainer(tmp_path, tiny_model("marian"))
+
+
+def test_the_fusion_that_flattens_attention_is_warned_of(tmp_path, caplog):
+    """Softmax of weights from 0 to 1 is nearly uniform: its entropy is close to the log of the number of tokens."""
+    model = tiny_calibrated("marian", "fixed")
+    make_trainer(tmp_path, model)
+    assert "fusion='fixed': the softmax of eq. 8 is over weights that are already between 0 and 1" in caplog.text
+    batch = random_batch(model, [(7, 5)])
+    fused = model.eval()(**batch, output_attentions=True).cross_attentions[0]
+    entropy = -(fused * fused.log()).sum(-1)
+    assert entropy.min() > 0.95 * math.log(7)
+    caplog.clear()
+    make_trainer(tmp_path, tiny_calibrated("marian", "fixed_unnormalised"))
+    assert "eq. 8" not in caplog.text
 
 
 def test_outputs_can_be_asked_for_in_training(tmp_path):
