@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from hf_nmt_interp.attribution import METHODS
-from hf_nmt_interp.cli.main import main, make_parser
+from hf_nmt_interp.cli.main import main
 from tests.made_up_corpus import made_up_pairs, write_parallel
-from tests.pages import PAGES, ROOMS, ROOT, load_script
+from tests.pages import PAGES, ROOMS, ROOT, assert_understood, command_lines
 
 
 def blocks(language: str, then: str = "") -> list:
@@ -89,33 +89,15 @@ def test_commands_print_what_is_shown(
         assert_as_shown(printed, shown)
 
 
-def command_lines(block: str) -> list[list[str]]:
-    """Words of each command of a shell block; variables that it sets are put in, others are 1."""
-    assignment = re.compile(r'^(\w+)="([^"]*)"$', re.MULTILINE)
-    values = {name: " ".join(value.split()) for name, value in assignment.findall(block)}
-    block = re.sub(r"\$(\w+)", lambda match: values.get(match[1], "1"), assignment.sub("", block))
-    return [shlex.split(line, comments=True) for line in block.replace("\\\n", " ").splitlines()]
-
-
 def test_commands_are_split_like_the_shell_does():
     block = "common=\"--x 1\n  --z\"\npython a$n.py $common \\\n  --y 'a b'  # why\n"
     assert command_lines(block) == [[], ["python", "a1.py", "--x", "1", "--z", "--y", "a b"]]
 
 
 @pytest.mark.parametrize("block", blocks("bash"))
-def test_long_commands_are_understood(block: str, capsys: pytest.CaptureFixture):
+def test_long_commands_are_understood(block: str):
     """Their runs take hours: here, that every option of them exists."""
-    for words in command_lines(block):
-        for at, word in enumerate(words):
-            script = ROOT / word
-            if word.startswith("trainer_scripts/"):
-                parser = load_script(script).make_parser()
-            elif word == "hf-nmt-interp" and at == 0:
-                parser = make_parser()
-            else:
-                continue
-            _, unknown = parser.parse_known_args(words[at + 1 :])
-            assert not unknown, f"{word} has no {unknown[0]}"
+    assert_understood(block)
 
 
 PATHS = re.compile(rf"`((?:{'|'.join(ROOMS)})/[\w./]+)`")
@@ -153,7 +135,7 @@ def test_pictures_and_links_exist():
 
 
 INDEX = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-ABOUT_ALL = {"robustness.md", "methods.md", "limits.md"}  # not of one capability
+ABOUT_ALL = {"robustness.md", "methods.md", "limits.md", "papers.md"}  # not of one capability
 NO_PICTURE = {"corpora.md", "sharing.md"}  # files and commands: nothing to draw
 
 

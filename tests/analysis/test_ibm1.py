@@ -75,6 +75,19 @@ def test_it_is_what_the_proxy_starts_to_learn():
     torch.testing.assert_close(speed, 2 * (C - C.mean(-1, keepdim=True)), atol=0.05, rtol=0)
 
 
+def test_counts_of_figure_5_by_hand():
+    model = IBM1([(["great", "movie"], ["positive"]), (["bad", "movie"], ["negative"])])
+    assert [model.translation(word, "positive") for word in ("great", "bad", "movie")] == [1, 0, 0.5]
+    assert model.align(["great", "movie"], ["positive"]).tolist() == [pytest.approx([2 / 3, 1 / 3])]
+
+
+def test_counts_of_figure_8_are_equal_inside_a_set():
+    mixture = [(list(order), list(order)) for order in ("ABCD", "DCBA", "FGEH", "HGFE")]
+    model = IBM1(mixture)
+    assert {model.translation(x, y) for x in "ABCD" for y in "ABCD"} == {0.25}
+    assert {model.translation(x, y) for x in "ABCD" for y in "EFGH"} == {0}
+
+
 def test_words_that_never_met():
     model = IBM1(FILM)
     assert model.translation("Haus", "movie") == model.translation("Film", "house") == 0
