@@ -15,7 +15,7 @@ from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.pairs import Pairs, Text
 from hf_nmt_interp.errors import InputError, check_choice, rows_among
 from hf_nmt_interp.text.pharaoh import Links
-from hf_nmt_interp.text.tokens import Punctuation, TokenWords, as_sentences, join_words, words_of
+from hf_nmt_interp.text.tokens import Punctuation, TokenWords, Words, as_sentences, join_words, words_of
 
 
 def word_scores(scores: np.ndarray, source: TokenWords, target: TokenWords) -> np.ndarray:
@@ -234,6 +234,7 @@ def align_words(
     extraction: str = "argmax",
     threshold: float = 0.2,
     punctuation: Punctuation = "attached",
+    words: Words = "pieces",
     generate: dict[str, Any] | None = None,
     **settings: Any,
 ) -> list[WordAlignment]:
@@ -252,13 +253,14 @@ def align_words(
     texts = [(_text(s), None if t is None else _text(t)) for s, t in zip(sources, given, strict=True)]
     full = [n for n, pair in enumerate(texts) if all(text is None or text.strip() for text in pair)]
     sides = [sources[n] for n in full], None if targets is None else [given[n] for n in full]
+    splitting = {"punctuation": punctuation, "words": words}
     with rows_among(full):
-        pairs = Pairs.make(model, tokenizer, *sides, punctuation, batch_size=batch_size, generate=generate)
+        pairs = Pairs.make(model, tokenizer, *sides, splitting, batch_size=batch_size, generate=generate)
     results = [explain(explainer, pairs, batch_size) for explainer in explainers]
     found = [_unaligned(s, t, text or "") for s, t, (_, text) in zip(sources, given, texts, strict=True)]
     for n, pair, each in zip(full, pairs, zip(*results, strict=True), strict=True):
         scores = combined_scores([word_scores(result.source, pair.source, pair.target) for result in each])
-        text = texts[n][1] or " ".join(words_of(tokenizer, pair.ids.target_ids, is_target=True).words)
+        text = texts[n][1] or " ".join(words_of(tokenizer, pair.ids.target_ids, is_target=True, words="spaces").words)
         if by_subwords:
             tokens = combined_scores([result.source for result in each])
             links = subword_links(tokens, pair.source, pair.target)
@@ -291,8 +293,8 @@ def align(
         method: an attribution method, None for `default_method(model)`; `lrp` explains the logit of the label here.
             Several, e.g. `attention+saliency:aggregate=li2016`, align by the geometric mean of their p(i | t).
         settings: `batch_size`; `extraction` and `threshold`, see `extract_links`; `extraction="subword_argmax"`, see
-            `subword_links`; `punctuation`, see `encode_source`; `generate`, arguments of `generate()`; all others are
-            settings of the method.
+            `subword_links`; `punctuation` and `words`, see `encode_source`; `generate`, arguments of `generate()`; all
+            others are settings of the method.
 
     Returns:
         A set of links (source word, target word) for one sentence, a list of sets for a list.

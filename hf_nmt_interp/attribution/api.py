@@ -14,6 +14,7 @@ from hf_nmt_interp.decoding.generation import record_generation
 from hf_nmt_interp.decoding.pairs import Pair, Pairs, Text, check_tokenizer
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.progress import Track, no_progress
+from hf_nmt_interp.text.tokens import Words
 
 
 @overload
@@ -37,6 +38,7 @@ def attribute(
     method: str = "lrp",
     batch_size: int = 16,
     generate: dict[str, Any] | None = None,
+    words: Words = "pieces",
     **settings: Any,
 ) -> Any:
     """Explain translations: given ones, or those the model makes.
@@ -49,6 +51,8 @@ def attribute(
         method: name of an attribution method.
         batch_size: sentences explained at a time.
         generate: arguments of `model.generate()`, for translations the model makes.
+        words: what a word is in text without spaces: "pieces" (of the tokenizer), "spaces", or a function that cuts
+            text into words, e.g. `jieba.lcut`; see `encode_source`.
         settings: of the method.
 
     Returns:
@@ -58,8 +62,9 @@ def attribute(
     single = isinstance(sources, str)
     if isinstance(target, str) and not single:
         raise InputError("target", target, "is one sentence for a list of sources", "give a list of targets")
-    sides = ([sources], None if target is None else [target]) if single else (sources, target)
-    pairs = Pairs.make(model, tokenizer, *sides, batch_size=batch_size, generate=generate)
+    sources, targets = ([sources], None if target is None else [target]) if single else (sources, target)
+    options: Any = {"splitting": {"words": words}, "batch_size": batch_size, "generate": generate}
+    pairs = Pairs.make(model, tokenizer, sources, targets, **options)
     results = explain(explainer, pairs, batch_size, settings)
     return results[0] if single else results
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -13,7 +14,6 @@ from hf_nmt_interp.models.families import capacity
 from hf_nmt_interp.text.progress import Track, no_progress
 from hf_nmt_interp.text.tokens import (
     Encoded,
-    Punctuation,
     Span,
     TokenWords,
     as_sentences,
@@ -24,6 +24,8 @@ from hf_nmt_interp.text.tokens import (
 
 Text = str | Sequence[str] | Encoded  # a sentence, its words, or either encoded
 Origin = Literal["given", "translated", "caught"]  # of a target: from the caller, `translate`, or another `generate()`
+Splitting = Mapping[str, Any]  # into words: `punctuation` and `words` of `encode_source`
+NO_SPLITTING: Splitting = MappingProxyType({})
 LONGEST = 4096  # tokens of a sentence for models without positions: memory grows with the square of the length
 
 
@@ -48,8 +50,8 @@ class Pair:
 class Pairs(Sequence[Pair]):
     """Sentence pairs of one model, whose ids have been checked; slices of them are `Pairs`, too.
 
-    Sources and targets are strings or lists of words, which are kept as they are; for `punctuation` see
-    `encode_source`, `track` shows progress.
+    Sources and targets are strings or lists of words, which are kept as they are; `splitting` has the arguments
+    `punctuation` and `words` of `encode_source`, `track` shows progress.
     """
 
     model: Any
@@ -62,13 +64,13 @@ class Pairs(Sequence[Pair]):
         tokenizer: Any,
         sources: Any,
         targets: Any = None,
-        punctuation: Punctuation = "attached",
+        splitting: Splitting = NO_SPLITTING,
         **more,
     ) -> "Pairs":
         """`force` where targets are given, else `translate` with its further arguments."""
         if targets is None:
-            return cls.translate(model, tokenizer, sources, punctuation=punctuation, **more)
-        return cls.force(model, tokenizer, sources, targets, punctuation)
+            return cls.translate(model, tokenizer, sources, splitting=splitting, **more)
+        return cls.force(model, tokenizer, sources, targets, splitting)
 
     @classmethod
     def force(
@@ -77,13 +79,13 @@ class Pairs(Sequence[Pair]):
         tokenizer: Any,
         sources: Sequence[Text],
         targets: Sequence[Text],
-        punctuation: Punctuation = "attached",
+        splitting: Splitting = NO_SPLITTING,
     ) -> "Pairs":
         """Sentences and their given translations, one each, which the decoder will read."""
-        encoded = encode_sources(model, tokenizer, sources, punctuation)
+        encoded = encode_sources(model, tokenizer, sources, splitting)
         if len(targets := as_sentences("targets", targets)) != len(encoded):
             raise InputError("targets", len(targets), f"targets for {len(encoded)} sources", "give one each")
-        found = encode_targets(model, tokenizer, targets, punctuation)
+        found = encode_targets(model, tokenizer, targets, splitting)
         both = zip(encoded, found, strict=True)
         return cls(model, [Pair(Translation(s.ids, t.ids), s.token_words, t.token_words) for s, t in both])
 
@@ -95,20 +97,20 @@ class Pairs(Sequence[Pair]):
         sources: Sequence[Text],
         batch_size: int = 16,
         generate: Mapping[str, Any] | None = None,
-        punctuation: Punctuation = "attached",
+        splitting: Splitting = NO_SPLITTING,
         track: Track = no_progress,
     ) -> "Pairs":
         """Sentences and the translations that the model makes of them by `generate()` with these arguments."""
         if not isinstance(generate or {}, Mapping):
             problem = "is not a dictionary of arguments of generate()"
             raise InputError("generate", generate, problem, "give one such as {'num_beams': 4}")
-        encoded = encode_sources(model, tokenizer, sources, punctuation)
+        encoded = encode_sources(model, tokenizer, sources, splitting)
         found: dict[int, Translation] = {}
         plain = plain_generate(model)
         for rows in track(similar_sizes([len(e.ids) for e in encoded], batch_size), "Translating"):
             made = translate_batch(plain, model, [encoded[i].ids for i in rows], **(generate or {}))
             found |= zip(rows, made, strict=True)
-        pairs = cls.caught(model, tokenizer, [found[i] for i in range(len(encoded))], encoded, punctuation)
+        pairs = cls.caught(model, tokenizer, [found[i] for i in range(len(encoded))], encoded, splitting)
         return replace(pairs, items=[replace(pair, origin="translated") for pair in pairs])
 
     @classmethod
@@ -118,15 +120,15 @@ class Pairs(Sequence[Pair]):
         tokenizer: Any,
         translations: Sequence[Translation],
         sources: Sequence[Encoded] | None = None,
-        punctuation: Punctuation = "attached",
+        splitting: Splitting = NO_SPLITTING,
     ) -> "Pairs":
         """Translations known as ids, e.g. of `record_generation`; without `sources` the ids spell their words."""
         if sources is None:
             check_tokenizer(model, tokenizer)
         check_translations(model, translations, ("targets",) if sources else ("sources", "targets"))
         words = [source.token_words for source in sources or ()]
-        words = words or [words_of(tokenizer, ids.source_ids, False, punctuation) for ids in translations]
-        targets = [words_of(tokenizer, ids.target_ids, True, punctuation) for ids in translations]
+        words = words or [words_of(tokenizer, ids.source_ids, False, **splitting) for ids in translations]
+        targets = [words_of(tokenizer, ids.target_ids, True, **splitting) for ids in translations]
         both = zip(translations, words, targets, strict=True)
         return cls(model, [Pair(ids, source, target, "caught") for ids, source, target in both])
 
@@ -154,19 +156,19 @@ def encode_sources(
     model: Any,
     tokenizer: Any,
     sources: Sequence[Text],
-    punctuation: Punctuation = "attached",
+    splitting: Splitting = NO_SPLITTING,
     spans: Sequence[Sequence[Span]] | None = None,
 ) -> list[Checked]:
     """Encode and check sentences: what has been done here is not done again where they are given as sources.
 
-    For `punctuation` and `spans`, where the words of each sentence stand, see `encode_source`.
+    For `splitting` see `Pairs`, for `spans`, where the words of each sentence stand, `encode_source`.
     """
     texts = as_sentences("sources", sources)
     if not texts or any(getattr(text, "model", None) is not model for text in texts):  # not `Checked` for it
         check_tokenizer(model, tokenizer)
     places = iter(spans or ())
     return _encode(
-        model, "sources", texts, lambda text: encode_source(tokenizer, text, punctuation, next(places, None))
+        model, "sources", texts, lambda text: encode_source(tokenizer, text, spans=next(places, None), **splitting)
     )
 
 
@@ -179,10 +181,10 @@ def check_translations(
             _check(model, name, row, ids.source_ids if name == "sources" else ids.target_ids)
 
 
-def encode_targets(model: Any, tokenizer: Any, targets: Any, punctuation: Punctuation = "attached") -> list[Checked]:
+def encode_targets(model: Any, tokenizer: Any, targets: Any, splitting: Splitting = NO_SPLITTING) -> list[Checked]:
     """`encode_sources` for targets."""
     texts = as_sentences("targets", targets)
-    return _encode(model, "targets", texts, lambda text: encode_target(tokenizer, text, punctuation))
+    return _encode(model, "targets", texts, lambda text: encode_target(tokenizer, text, **splitting))
 
 
 def check_tokenizer(model: Any, tokenizer: Any) -> None:

@@ -18,8 +18,16 @@ from hf_nmt_interp.errors import InputError, check_choice
 
 Punctuation = Literal["attached", "separate"]
 Span = tuple[int, int]
+Segmenter = Callable[[str], Iterable[str]]  # from a text to its words, in order
+Words = Literal["pieces", "spaces"] | Segmenter
 
 _ENCODING = threading.Lock()
+# scripts without spaces between words: Thai, Lao, Tibetan, Myanmar, Khmer, kana, Han; punctuation of the last two
+_UNSPACED = re.compile(
+    "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u19e0-\u19ff\u2e80-\u2fdf\u3001-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
+    "\u4e00-\u9fff\ua9e0-\ua9ff\uaa60-\uaa7f\uf900-\ufaff\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff9f"
+    "\U00020000-\U000323af]"
+)
 _BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -59,6 +67,7 @@ def encode_source(
     text: str | Sequence[str],
     punctuation: Punctuation = "attached",
     spans: Sequence[Span] | None = None,
+    words: Words = "pieces",
 ) -> Encoded:
     """Encode a source sentence and say which subword belongs to which word.
 
@@ -66,29 +75,38 @@ def encode_source(
         tokenizer: a Hugging Face tokenizer (SentencePiece, byte-level BPE or WordPiece).
         text: the sentence; or its words, which then are taken as they are and encoded as if joined by single spaces.
             Special tokens in a sentence, and a language code before its words, are not words.
-        punctuation: what a word of a sentence is. `attached`: what stands between whitespace, so that word indices
-            agree with `text.split()`; `separate`: punctuation marks at the ends of such a word are words of their
-            own where the tokenizer cuts them off.
+        punctuation: `attached`: marks belong to the word they touch, so that word indices agree with `text.split()`;
+            `separate`: marks at the ends of such a word are words of their own where the tokenizer cuts them off.
         spans: where the words stand in the sentence, (start, end) in ascending order, if neither is right.
+        words: what a word of a sentence is. `spaces`: what stands between whitespace. `pieces`: the same, but text
+            without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese, Tibetan) is cut into the tokenizer's
+            pieces. A function from text to words, e.g. `jieba.lcut`: its words, joined where no subword starts.
     """
-    return _encode(tokenizer, text, False, punctuation, spans)
+    return _encode(tokenizer, text, False, punctuation, words, spans)
 
 
-def encode_target(tokenizer: Any, text: str | Sequence[str], punctuation: Punctuation = "attached") -> Encoded:
+def encode_target(
+    tokenizer: Any, text: str | Sequence[str], punctuation: Punctuation = "attached", words: Words = "pieces"
+) -> Encoded:
     """Encode a target sentence (`text_target=`) and say which subword belongs to which word; see `encode_source`."""
     if getattr(tokenizer, "tgt_lang", "") is None:  # mBART and NLLB would silently take the source language
         name = type(tokenizer).__name__
         raise InputError("tokenizer", None, f"{name} has no target language", "set it, e.g. tokenizer.tgt_lang = ...")
-    return _encode(tokenizer, text, True, punctuation)
+    return _encode(tokenizer, text, True, punctuation, words)
 
 
 def words_of(
-    tokenizer: Any, ids: Iterable[int], is_target: bool = False, punctuation: Punctuation = "attached"
+    tokenizer: Any,
+    ids: Iterable[int],
+    is_target: bool = False,
+    punctuation: Punctuation = "attached",
+    words: Words = "pieces",
 ) -> TokenWords:
     """Words that ids without label padding spell, e.g. generated ones; nothing is encoded again.
 
-    The words joined by spaces are `tokenizer.decode(ids, skip_special_tokens=True)` up to whitespace, with `<unk>` and
-    without language codes where decode() differs in that. `is_target` is for tokenizers with two vocabularies.
+    The words joined are `tokenizer.decode(ids, skip_special_tokens=True)` up to whitespace, with `<unk>` and without
+    language codes where decode() differs in that. `is_target` is for tokenizers with two vocabularies; for what a word
+    is see `encode_source`.
     """
     ids = [int(i) for i in ids]
     pieces, spell = _pieces(tokenizer, ids, is_target), _speller(tokenizer, is_target)
@@ -100,7 +118,7 @@ def words_of(
         start, text = len(text), text + ("" if is_special else decoder.decode(spell(piece)))
         spans.append((start, len(text)))
     text += decoder.decode(b"", final=True)
-    return _group(tokenizer, pieces, special, spans, text, _word_spans(text, spans, punctuation))
+    return _group(tokenizer, pieces, special, spans, text, _word_spans(text, spans, punctuation, words))
 
 
 def _encode(
@@ -108,6 +126,7 @@ def _encode(
     text: str | Sequence[str],
     is_target: bool,
     punctuation: Punctuation,
+    rule: Words,
     given: Sequence[Span] | None = None,
 ) -> Encoded:
     sentence, words = (text, []) if isinstance(text, str) else join_words(text)
@@ -119,7 +138,7 @@ def _encode(
     if isinstance(text, str):
         for start, end in hidden:
             sentence = sentence[:start] + " " * (end - start) + sentence[end:]
-        words = _word_spans(sentence, spans, punctuation) if given is None else list(given)
+        words = _word_spans(sentence, spans, punctuation, rule) if given is None else list(given)
     elif words and words[0] in hidden:  # a language code before the words
         words = words[1:]
     return Encoded(ids, _group(tokenizer, pieces, special, spans, sentence, words))
@@ -175,13 +194,43 @@ def _group(
     return TokenWords(shown, [text[start:end] for start, end in words], word_ids, special)
 
 
-def _word_spans(text: str, subwords: list[Span], punctuation: Punctuation) -> list[Span]:
+def _word_spans(text: str, subwords: list[Span], punctuation: Punctuation, words: Words) -> list[Span]:
     check_choice("punctuation", punctuation, get_args(Punctuation))
-    spans = [match.span() for match in re.finditer(r"\S+", text)]
+    cuts = {start for start, _ in subwords}
+    if callable(words):
+        borders = _segment(text, words)
+    else:
+        check_choice("words", words, get_args(get_args(Words)[0]))
+        borders = {i for i in cuts if 0 < i < len(text) and _is_border(text, i)} if words == "pieces" else set()
+    spans: list[Span] = []
+    for match in re.finditer(r"\S+", text):
+        inner = (i for i in range(match.start() + 1, match.end()) if i in borders and i in cuts)
+        spans += pairwise([match.start(), *inner, match.end()])
     if punctuation == "attached":
         return spans
-    cuts = {start for start, _ in subwords}
     return [part for start, end in spans for part in _cut_marks(text, start, end, cuts)]
+
+
+def _is_border(text: str, at: int) -> bool:
+    """Whether a word may start there: beside a character of a script without spaces, but not at a combining one."""
+    beside = _UNSPACED.match(text[at - 1]) or _UNSPACED.match(text[at])
+    return bool(beside) and unicodedata.category(text[at]) not in ("Mn", "Mc", "Me", "Lm")
+
+
+def _segment(text: str, segmenter: Segmenter) -> set[int]:
+    """Where the words of a segmenter start."""
+    starts, at = set(), 0
+    for word in segmenter(text):
+        if not isinstance(word, str) or (found := text.find(word.strip(), at)) < 0 or text[at:found].strip():
+            problem = f"is not what follows in {text[at : at + 40]!r}"
+            raise InputError(
+                "words", str(word)[:40], problem, "a segmenter must return the words of the text in order"
+            )
+        starts.add(found)
+        at = found + len(word.strip())
+    if text[at:].strip():
+        raise InputError("words", text[at:][:40], "is left over by the segmenter", "it must return the whole text")
+    return starts
 
 
 def _cut_marks(text: str, start: int, end: int, cuts: Container[int]) -> list[Span]:

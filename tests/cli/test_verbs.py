@@ -137,7 +137,7 @@ def test_attribute_json_is_the_result(attribute, model_folder) -> None:
         assert row["conservation_gap"] < 1e-4
         for name in ("source", "prefix", "start", "source_contribution", "log_probs"):
             np.testing.assert_allclose(row[name], getattr(result, name), rtol=1e-5, atol=1e-6)
-    words = json.loads(attribute("--format", "json", "--words", ONE).out)
+    words = json.loads(attribute("--format", "json", "--words", "pieces", ONE).out)
     assert words["level"] == "word"
     assert words["source_tokens"] == [*ONE.split(), "</s>"]
 

@@ -1,11 +1,14 @@
 """Every subword belongs to one word, and the words give the text back, for all kinds of tokenizers."""
 
+from itertools import accumulate, pairwise
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from transformers import ByT5Tokenizer
 
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text import tokens
 from hf_nmt_interp.text.tokens import Encoded, TokenWords, encode_source, encode_target, words_of
 from tests.fuzzing import examples
 from tests.tiny_tokenizers import ENGLISH, GERMAN, make_m2m100_tokenizer, make_nllb_tokenizer
@@ -73,8 +76,24 @@ def test_words_of_a_sentence_give_it_back(any_tokenizer, encode, text):
     side = "text" if encode is encode_source else "text_target"
     assert encoded.ids == any_tokenizer(**{side: text})["input_ids"]
     check_map(encoded.token_words, len(encoded.ids))
-    assert encoded.token_words.words == (text.split() or encoded.token_words.words)
-    assert " ".join(encoded.token_words.words) == " ".join(text.split())
+    assert "".join(encoded.token_words.words) == "".join(text.split())
+    spaced = encode(any_tokenizer, text, words="spaces").token_words
+    check_map(spaced, len(encoded.ids))
+    assert spaced.words == (text.split() or spaced.words)
+    assert " ".join(spaced.words) == " ".join(text.split())
+    # the cuts make no word without a subword; a tokenizer may drop a lone control character
+    assert encoded.token_words.positions.count([]) <= spaced.positions.count([])
+
+
+@many
+@given(text=TEXTS)
+def test_words_of_a_segmenter_give_the_text_back(any_tokenizer, text):
+    assume_no_special(any_tokenizer, text)
+    letters = encode_source(any_tokenizer, text, words=list).token_words  # each character as a word
+    check_map(letters, len(letters.tokens))
+    assert "".join(letters.words) == "".join(text.split())
+    coarser = {*accumulate(map(len, text.split()))}  # ends of what stands between spaces
+    assert coarser <= {*accumulate(map(len, letters.words))} or not text.strip()
 
 
 @many
@@ -119,10 +138,13 @@ def test_words_of_ids_are_the_decoded_text(any_tokenizer, is_target, text, data)
     map_ = words_of(any_tokenizer, ids, is_target)
     check_map(map_, len(ids))
     known = [i for i, hidden in zip(ids, map_.special, strict=True) if not hidden and i != any_tokenizer.unk_token_id]
+    decoded = any_tokenizer.decode(known, skip_special_tokens=True).replace("\ufffd", "").split()
     map_ = words_of(any_tokenizer, known, is_target)
     check_map(map_, len(known))
-    decoded = any_tokenizer.decode(known, skip_special_tokens=True)
-    assert " ".join(map_.words).replace("\ufffd", "").split() == decoded.replace("\ufffd", "").split()
+    assert "".join("".join(map_.words).replace("\ufffd", "").split()) == "".join(decoded)
+    map_ = words_of(any_tokenizer, known, is_target, words="spaces")
+    check_map(map_, len(known))
+    assert " ".join(map_.words).replace("\ufffd", "").split() == decoded
 
 
 @many
@@ -165,8 +187,43 @@ def test_bytes_of_one_character_belong_to_its_word(tokenizer_of, kind):
     tokenizer = tokenizer_of(kind)
     encoded = encode_source(tokenizer, "a 😀日 b")
     for map_ in (encoded.token_words, words_of(tokenizer, encoded.ids)):
-        assert map_.words == ["a", "😀日", "b"]
-        assert len(map_.positions[1]) >= 7  # the bytes, and a space in some
+        assert map_.words == ["a", "😀", "日", "b"]
+        assert [len(map_.positions[word]) >= least for word, least in ((1, 4), (2, 3))] == [True, True]  # the bytes
+    map_ = encode_source(tokenizer, "a 😀日 b", words="spaces").token_words
+    assert map_.words == ["a", "😀日", "b"]
+    assert len(map_.positions[1]) >= 7  # the bytes, and a space in some
+
+
+UNSPACED = {  # pieces as a tokenizer may cut them, and the words they make
+    "我买了iPhone15。": (["我", "买了", "iPhone", "15", "。"], ["我", "买了", "iPhone15", "。"]),
+    "2024年，好吗？": (["20", "24", "年", "，", "好吗", "？"], ["2024", "年", "，", "好吗", "？"]),
+    "人々のラーメン": (["人", "々の", "ラ", "ーメン"], ["人々の", "ラーメン"]),
+    "ผมชอบที่นี่": (["ผม", "ชอบ", "ท", "ี่", "นี่"], ["ผม", "ชอบ", "ที่", "นี่"]),
+    "don't stop-it": (["don", "'", "t", " stop", "-", "it"], ["don't", "stop-it"]),
+    "က္ခ ལྷ་ས": (["က", "္ခ", " ", "ལྷ", "་", "ས"], ["က္ခ", "ལྷ", "་", "ས"]),
+}
+
+
+@pytest.mark.parametrize("text", UNSPACED)
+def test_text_without_spaces_is_cut_along_pieces(text):
+    pieces, words = UNSPACED[text]
+    ends = list(accumulate(map(len, pieces)))
+    spans = list(pairwise([0, *ends]))
+    found = [text[start:end] for start, end in tokens._word_spans(text, spans, "attached", "pieces")]
+    assert found == words
+    assert [text[a:b] for a, b in tokens._word_spans(text, spans, "attached", "spaces")] == text.split()
+
+
+def test_segmenters(tokenizer_of):
+    tokenizer = tokenizer_of("bart")
+    cut = {"我们买面包": ["我们", "买", "面包"]}
+    assert encode_source(tokenizer, "我们买面包", words=cut.__getitem__).token_words.words == ["我们", "买", "面包"]
+    with pytest.raises(InputError, match=r"words: 'x' is not what follows in '我们'; a segmenter must return"):
+        encode_source(tokenizer, "我们", words=lambda text: ["x"])
+    with pytest.raises(InputError, match=r"words: '们' is left over by the segmenter; it must return the whole text"):
+        encode_source(tokenizer, "我们", words=lambda text: ["我"])
+    with pytest.raises(InputError, match="words: 'letters' is not one of pieces, spaces"):
+        encode_source(tokenizer, "我们", words="letters")
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ from hf_nmt_interp.cli.sharded_run import Translator, add_corpus, refuse, run_co
 from hf_nmt_interp.cli.shards import Row
 from hf_nmt_interp.errors import InputError, rows_among
 from hf_nmt_interp.text.corpus import Texts
+from hf_nmt_interp.text.segmenters import WORDS, word_rule
 
 if TYPE_CHECKING:
     from hf_nmt_interp.attribution.parsing import Named
@@ -51,7 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--list-methods", action="store_true", help="print the methods and their settings, and stop")
     arguments.add_translating(parser, several=True)
     level = parser.add_mutually_exclusive_group()
-    level.add_argument("--words", dest="level", action="store_const", const="word", help="scores of words (default)")
+    help = f"what a word is in text without spaces: {', '.join(WORDS)} (default: %(default)s)"
+    level.add_argument(
+        "--words", nargs="?", const="pieces", default="pieces", choices=WORDS, metavar="NAME", help=help
+    )
     level.add_argument("--tokens", dest="level", action="store_const", const="token", help="scores of subwords")
     parser.set_defaults(level="word")
     add_corpus(parser)
@@ -166,13 +170,14 @@ def explained(
     from hf_nmt_interp.cli.loading import load_for
     from hf_nmt_interp.decoding.pairs import Pairs, encode_sources
 
+    splitting = {"words": word_rule(getattr(args, "words", "pieces"))}
     asked: list[Any] = []  # errors are reported before the work starts
     for label, name in models.items():
         model, tokenizer = load_for(args, name)
         made = [(make_method(model, method, **settings), settings) for method, settings in methods]
-        given: Any = encode_sources(model, tokenizer, sentences)
+        given: Any = encode_sources(model, tokenizer, sentences, splitting)
         if targets is not None:
-            given = Pairs.force(model, tokenizer, given, targets)
+            given = Pairs.force(model, tokenizer, given, targets, splitting)
         asked.append((label, model, tokenizer, made, given))
     for rows in in_chunks(range(len(sentences)), 4 * args.batch_size, "Explaining", streams):
         found = []
@@ -180,7 +185,8 @@ def explained(
             chunk = pairs[rows[0] : rows[-1] + 1]
             if targets is None:
                 with rows_among(rows):
-                    chunk = Pairs.translate(model, tokenizer, chunk, args.batch_size, arguments.generate_options(args))
+                    options = args.batch_size, arguments.generate_options(args), splitting
+                    chunk = Pairs.translate(model, tokenizer, chunk, *options)
             for method, settings in made:
                 results = explain(method, chunk, args.batch_size, settings)
                 found.append([(i, label, result) for i, result in zip(rows, results, strict=True)])
@@ -223,6 +229,7 @@ class Explain(Translator):
         from hf_nmt_interp.attribution.api import attribute
 
         options = {"batch_size": len(lines), "generate": arguments.generate_options(self.args)}
+        options["words"] = word_rule(getattr(self.args, "words", "pieces"))
         return attribute(self.model, self.tokenizer, *self.checked(lines), self.method, **options, **self.settings)  # type: ignore[call-overload]
 
     def rows(self, lines: list[Texts]) -> list[Row]:
