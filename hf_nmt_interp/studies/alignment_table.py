@@ -1,8 +1,8 @@
 """How well each method aligns words, against gold links and against a statistical aligner (ding2019, sections 5, 6).
 
 `force`: two translators of opposite directions are led through the gold sentence pairs. `free`: each translates its
-side of them, and the reference is made of eflomal's two directions: the intersection is sure, the rest of the union
-possible. What is computed is kept in a folder line by line, so that a run that was cut off goes on.
+side of them, and the reference is made of the two directions of a statistical aligner: the intersection is sure, the
+rest of the union possible. What is computed is kept in a folder line by line, so that a run that was cut off goes on.
 
 `as_published` makes the table as the authors' code does: links and entropies of subwords, their scores for Li et al.
 
@@ -29,7 +29,7 @@ from hf_nmt_interp.analysis.alignment import (
     word_scores,
 )
 from hf_nmt_interp.analysis.symmetrization import HEURISTICS, flip, symmetrize
-from hf_nmt_interp.analysis.yardstick import eflomal_links
+from hf_nmt_interp.analysis.yardstick import STATISTICAL
 from hf_nmt_interp.attribution.api import explain
 from hf_nmt_interp.attribution.registry import METHODS
 from hf_nmt_interp.decoding.batch import Translation
@@ -91,7 +91,10 @@ class AlignmentTable:
         batch_size: int = 16,  # pairs at a time
         say: Callable[[str], None] = lambda line: None,  # called with a line about each batch
         as_published: bool = False,  # only the rows of the paper, in the way of its authors' code
+        statistical: str = "eflomal",  # aligner that the reference of free decoding is made of
     ) -> None:
+        check_choice("statistical", statistical, STATISTICAL)
+        self.statistical = statistical
         self.translators, self.gold = dict(zip(DIRECTIONS, (forward, backward), strict=True)), gold
         self.folder, self.batch_size, self.say, self.as_published = Path(folder), batch_size, say, as_published
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -132,10 +135,13 @@ class AlignmentTable:
         for heuristic in HEURISTICS:
             yield self._row("force", name, heuristic, symmetrize(links[0], links[1], heuristic), self.gold)
 
-    def eflomal(self, training: Training, others: Sequence[Pair] = ()) -> Iterator[Row]:
-        """Rows of eflomal, which is trained on the gold text, other text and the training text at once."""
-        found = self._eflomal([*self.pairs["forward"], *others], training)
-        yield from self._symmetrized("eflomal", [links[: len(self.pairs["forward"])] for links in found])
+    def yardstick(self, training: Training, others: Sequence[Pair] = ()) -> Iterator[Row]:
+        """Rows of the statistical aligner.
+
+        It is trained on the gold text, other text and the training text at once, an online one on the latter only.
+        """
+        found = self._statistical([*self.pairs["forward"], *others], training)
+        yield from self._symmetrized(self.statistical, [links[: len(self.pairs["forward"])] for links in found])
 
     def free(self, training: Training, names: Sequence[str] | None = None) -> Iterator[Row]:
         """Rows of both directions for each method: how well the translators' own output is aligned."""
@@ -177,10 +183,16 @@ class AlignmentTable:
         self, table: str, name: str, alignment: str, links: list[Links], gold: Gold, scores: Matrices | None = None
     ) -> Row:
         way = "published" if self.as_published else "default"
-        row = {"table": table, "way": way, "method": name, "alignment": alignment, "pairs": len(links)}
+        reference = self.statistical if table.startswith("free") else "gold"
+        row = {"table": table, "way": way, "reference": reference, "method": name, "alignment": alignment}
         entropy = subword_dispersion if self.as_published else dispersion
         soft = [normalise(matrix) for matrix in scores] if scores else None
-        return row | alignment_error_rate(links, *gold) | {"entropy": None if soft is None else entropy(soft)}
+        return (
+            row
+            | {"pairs": len(links)}
+            | alignment_error_rate(links, *gold)
+            | {"entropy": None if soft is None else entropy(soft)}
+        )
 
     def _method(self, name: str, direction: str) -> tuple[str, dict[str, Any]]:
         if self.as_published:
@@ -215,10 +227,10 @@ class AlignmentTable:
         return Pairs.caught(model, tokenizer, made, encoded)
 
     def _own(self, training: Training) -> dict[str, tuple[Pairs, Gold]]:
-        """What each translator made of its side, and the links eflomal finds there, as reference."""
+        """What each translator made of its side, and the links of the statistical aligner, as reference."""
         asked = {direction: self._free(direction) for direction in DIRECTIONS}
         texts = _texts(asked["forward"]) + [pair[::-1] for pair in _texts(asked["backward"])]
-        found, count = self._eflomal(texts, training), len(self.pairs["forward"])
+        found, count = self._statistical(texts, training), len(self.pairs["forward"])
         own: dict[str, tuple[Pairs, Gold]] = {}
         for direction, part in (("forward", slice(count)), ("backward", slice(count, None))):
             one, other = ([_turned(links, direction) for links in side[part]] for side in found)
@@ -271,15 +283,15 @@ class AlignmentTable:
                 self.say(f"{path.stem}: {len(found)} of {len(keys)}")
         return found
 
-    def _eflomal(self, pairs: Sequence[Pair], training: Training) -> tuple[list[Links], list[Links]]:
+    def _statistical(self, pairs: Sequence[Pair], training: Training) -> tuple[list[Links], list[Links]]:
         digest = hashlib.sha256(json.dumps([pairs]).encode())
         for path in training:
             digest.update(path.read_bytes())
-        paths = [self.folder / f"eflomal-{name}-{digest.hexdigest()[:12]}.links" for name in DIRECTIONS]
+        paths = [self.folder / f"{self.statistical}-{name}-{digest.hexdigest()[:12]}.links" for name in DIRECTIONS]
         if not all(path.exists() for path in paths):
-            self.say("eflomal")
+            self.say(self.statistical)
             lines = ((separate_punctuation(s), separate_punctuation(t)) for s, t in read_parallel(*training))
-            for path, links in zip(paths, eflomal_links(pairs, lines), strict=True):
+            for path, links in zip(paths, STATISTICAL[self.statistical](pairs, lines), strict=True):
                 write_links(path, links)
         forward, backward = map(read_links, paths)
         return forward, backward

@@ -54,6 +54,13 @@ def test_tables(table, training, tmp_path, eflomal) -> None:
     assert kept.read_text().count("\n") == 2
 
 
+def test_the_aligner_of_the_package(table, training) -> None:
+    code, out, _ = table(*training, "--statistical", "stepwise", "--method", "attention", "--table", "force", "free")
+    assert code == 0
+    assert "| stepwise |" in out
+    assert "Free decoding, against stepwise (3 pairs)" in out
+
+
 def test_as_published(table, tmp_path) -> None:
     assert table("--as-published", "--table", "force", "--method", "grad").code == 0
     code, out, _ = table("--table", "force", "--method", "grad")
@@ -81,8 +88,11 @@ def test_old_spelling_is_mapped(table, training, monkeypatch) -> None:
 def test_errors(table, training, tmp_path, monkeypatch) -> None:
     assert "--method: 'lrp' is not one of attention" in table("--method", "lrp").err
     assert "--method: 'LRP' is not one of attention" in table("--as-published", "--method", "LRP").err
+    assert "--statistical: needs the text to train on" in table("--statistical", "stepwise").err
+    both = "--eflomal", "--statistical", "stepwise"
+    assert "--eflomal: --statistical names stepwise; give one of the two" in table(*training, *both).err
     assert "--eflomal: needs the text to train on" in table("--eflomal").err
-    assert "--table: free decoding is held against eflomal" in table(*training, "--table", "free").err
+    assert "--table: free decoding is compared with a statistical aligner" in table(*training, "--table", "free").err
     monkeypatch.setitem(sys.modules, "eflomal", None)
     code, _, err = table(*training, "--eflomal", "--method", "attention")
     assert code == 2

@@ -7,11 +7,13 @@ import pytest
 
 import hf_nmt_interp as hni
 from hf_nmt_interp.analysis.alignment import align_words, extract_links, joint_links, joint_scores
+from hf_nmt_interp.analysis.stepwise import stepwise_links
 from hf_nmt_interp.analysis.symmetrization import HEURISTICS, flip
 from hf_nmt_interp.models.calibrated import CalibratedMarianConfig, CalibratedMarianMTModel
 from hf_nmt_interp.studies import alignment_table
 from hf_nmt_interp.studies.alignment_table import CHOSEN, PUBLISHED, ROWS, AlignmentTable
 from hf_nmt_interp.studies.best_attention import agreeing_attention, attention_links
+from hf_nmt_interp.text.tokens import separate_punctuation
 from tests.reference import published as twin
 from tests.tiny_models import RECURRENT, tiny_model
 from tests.tiny_tokenizers import ENGLISH, GERMAN
@@ -132,15 +134,29 @@ def test_free_rows_and_eflomal(table, translators, training, monkeypatch) -> Non
         expected = hni.alignment_error_rate([a.links for a in found], sure, possible)
         assert {key: row[key] for key in expected} == pytest.approx(expected)
 
-    rows = list(table.eflomal(training, others=[("x", "y")]))
+    rows = list(table.yardstick(training, others=[("x", "y")]))
     sizes = [min(len(source), len(target)) for source, target in zip(*WORDS, strict=True)]
     diagonal = [{(n, n) for n in range(size)} for size in sizes]
     assert rates(rows)["eflomal", "union"] == hni.alignment_error_rate(diagonal, *GOLD)
     assert [row["alignment"] for row in rows] == ["forward", "backward", *HEURISTICS]
     monkeypatch.setitem(sys.modules, "eflomal", None)  # what it found is kept
-    assert rows == list(table.eflomal(training, others=[("x", "y")]))
+    assert rows == list(table.yardstick(training, others=[("x", "y")]))
     with pytest.raises(hni.InputError, match="pip install"):
-        list(table.eflomal(training))
+        list(table.yardstick(training))
+
+
+@pytest.mark.parametrize("name", ["stepwise", "stepwise-online"])
+def test_the_stepwise_aligner_in_the_place_of_eflomal(translators, training, tmp_path, name) -> None:
+    table = AlignmentTable(*translators, PAIRS, GOLD, tmp_path / "kept", statistical=name)
+    rows = list(table.yardstick(training))
+    text = [(separate_punctuation(s), separate_punctuation(t)) for s, t in zip(ENGLISH, GERMAN, strict=True)]
+    forward, backward = stepwise_links(PAIRS, text, online=name.endswith("online"))
+    assert rates(rows)[name, "forward"] == hni.alignment_error_rate(forward, *GOLD)
+    assert rates(rows)[name, "union"] == hni.alignment_error_rate(hni.symmetrize(forward, backward, "union"), *GOLD)
+    (row, _) = table.free(training, ["attention"])
+    assert (row["reference"], rows[0]["reference"]) == (name, "gold")
+    with pytest.raises(hni.InputError, match="statistical: 'giza' is not one of eflomal, stepwise, stepwise-online"):
+        AlignmentTable(*translators, PAIRS, GOLD, tmp_path, statistical="giza")
 
 
 def test_noise_rows(table, translators) -> None:
