@@ -103,4 +103,4 @@ def test_quality_on_real_text(data_dir):
     text = [(separate_punctuation(source), separate_punctuation(target)) for source, target in lines]
     links = stepwise_links(list(zip(*mapped, strict=True)), text, online=True)
     found = [hni.alignment_error_rate(x, sure, possible)["aer"] for x in (*links, hni.symmetrize(*links, "grow-diag"))]
-    assert found == pytest.approx([0.5, 0.5, 0.5], abs=0.005)
+    assert found == pytest.approx([0.315, 0.340, 0.285], abs=0.005)
