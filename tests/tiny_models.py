@@ -29,7 +29,7 @@ from transformers import (
 from hf_nmt_interp.models.conv import ConvSeq2SeqConfig, ConvSeq2SeqForConditionalGeneration
 from hf_nmt_interp.models.lstm import LuongSeq2SeqConfig, LuongSeq2SeqForConditionalGeneration
 
-RECURRENT = ["lstm", "conv"]  # no Transformers: they have no rules of LRP
+RECURRENT = ["lstm", "lstm_fed", "conv"]  # no Transformers: they have no rules of LRP
 FAMILIES = ["marian", "bart", "mbart", "m2m100", "t5", "t5_gated", "bert2bert"]
 VOCABULARY = 40
 FIRST_WORD = 4  # ids below, and the last one (Marian's padding), are special in some family
@@ -98,8 +98,9 @@ def _build(family: str, overrides: dict) -> PreTrainedModel:
         config._attn_implementation = encoder._attn_implementation  # the copies made above lose it
         return EncoderDecoderModel(config)
     small = {"vocab_size": VOCABULARY, "embedding_size": 12, "hidden_size": 16} | _FAIRSEQ_IDS
-    if family == "lstm":
-        config = LuongSeq2SeqConfig(**(small | {"attention_heads": 2} | overrides))
+    if family in ("lstm", "lstm_fed"):  # without and with input feeding
+        lstm = {"attention_heads": 2, "input_feeding": family == "lstm_fed"}
+        config = LuongSeq2SeqConfig(**(small | lstm | overrides))
         return LuongSeq2SeqForConditionalGeneration(config)
     if family == "conv":
         layers = {"encoder_layers": 2, "decoder_layers": 2, "max_position_embeddings": 64}

@@ -62,6 +62,19 @@ def dispersion(soft: Iterable[np.ndarray]) -> float:
     return float(values.mean()) if values.size else float("nan")
 
 
+def subword_dispersion(soft: Iterable[np.ndarray]) -> float:
+    """Entropy (nats) of p(i | t) [T, S] over tokens: mean over the steps of a sentence, then over sentences.
+
+    This is how the authors' code counts (ding2019): special tokens, such as EOS, are included on both sides. Steps
+    without a positive score are left out; NaN if there are no others.
+
+    >>> round(subword_dispersion([np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([[0.5, 0.5]])]), 4)
+    0.5199
+    """
+    means = [contribution_entropy(p[p.any(1)]).mean() for p in soft if p.any()]
+    return float(np.mean(means)) if means else float("nan")
+
+
 def _argmax(scores: np.ndarray, threshold: float) -> Links:
     return {(int(i), j) for j, i in enumerate(scores.argmax(1)) if np.isfinite(scores[j, i])}
 

@@ -10,7 +10,7 @@ from hf_nmt_interp.errors import InputError
 
 Words = Sequence[Hashable]
 _CHUNK = 1000  # sentence pairs at a time
-_SHIFT = 32  # a key is a source word's number above these bits and a target word's below
+SHIFT = 32  # a key is a source word's number above these bits and a target word's below
 
 
 class IBM1:
@@ -40,7 +40,7 @@ class IBM1:
         self.targets: dict[Hashable, int] = {}
         table = _Sums()
         for x, y, lengths in self._chunks(pairs, learn=True):
-            table.add((x << _SHIFT) + y, np.repeat(1 / lengths, lengths))
+            table.add((x << SHIFT) + y, np.repeat(1 / lengths, lengths))
         self.keys, self.counts = table.merged()  # [n] in rising order, [n]
         if not len(self.keys):
             raise InputError("pairs", None, "there is no pair with words on both sides", "is the corpus empty?")
@@ -53,7 +53,7 @@ class IBM1:
         while chunk := list(islice(pairs, _CHUNK)):
             xs, ys, lengths = [], [], []
             for source, target in chunk:
-                x, y = _numbers(self.sources, source, learn), _numbers(self.targets, target, learn)
+                x, y = word_numbers(self.sources, source, learn), word_numbers(self.targets, target, learn)
                 if len(x) and len(y):
                     xs.append(np.tile(x, len(y)))  # [T * L]
                     ys.append(np.repeat(y, len(x)))
@@ -65,7 +65,7 @@ class IBM1:
         """Sum of alpha(t, l) for each word pair, alpha from the table as it is."""
         trans, counts = self.translations(), np.zeros(len(self.keys))
         for x, y, lengths in self._chunks(pairs, learn=False):
-            place, found = self._find((x << _SHIFT) + y)
+            place, found = self._find((x << SHIFT) + y)
             if not found.all():
                 raise InputError("pairs", None, "not the same as when they were first read", "give a list or a corpus")
             beta = trans[place]
@@ -80,13 +80,13 @@ class IBM1:
 
     def translations(self) -> np.ndarray:
         """Trans(o | i) = C[i, o] / sum_o' C[i, o'] of each key (eq. 17)."""
-        source = self.keys >> _SHIFT
+        source = self.keys >> SHIFT
         return self.counts / np.bincount(source, self.counts)[source]
 
     def _look_up(self, values: np.ndarray, source: Words, target: Words) -> np.ndarray:
         """Values [T, L] of word pairs, 0 for those that never occurred together."""
-        x, y = _numbers(self.sources, source, learn=False), _numbers(self.targets, target, learn=False)
-        place, found = self._find((x[None, :] << _SHIFT) + y[:, None])
+        x, y = word_numbers(self.sources, source, learn=False), word_numbers(self.targets, target, learn=False)
+        place, found = self._find((x[None, :] << SHIFT) + y[:, None])
         return np.where(found & (x >= 0)[None] & (y >= 0)[:, None], values[place], 0.0)
 
     def count(self, source: Hashable, target: Hashable) -> float:
@@ -112,10 +112,10 @@ class IBM1:
         x = self.sources.get(source)
         if x is None:
             raise InputError("source", source, "is not a source word of the corpus")
-        here = slice(*np.searchsorted(self.keys, [x << _SHIFT, (x + 1) << _SHIFT]))
+        here = slice(*np.searchsorted(self.keys, [x << SHIFT, (x + 1) << SHIFT]))
         shares, names = self.counts[here] / self.counts[here].sum(), list(self.targets)
         order = np.argsort(-shares, kind="stable")[:number]
-        return [(names[self.keys[here][i] & (2**_SHIFT - 1)], float(shares[i])) for i in order]
+        return [(names[self.keys[here][i] & (2**SHIFT - 1)], float(shares[i])) for i in order]
 
 
 class _Sums:
@@ -143,7 +143,7 @@ def _summed(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return unique, np.bincount(place, values, len(unique))
 
 
-def _numbers(known: dict[Hashable, int], words: Words, learn: bool) -> np.ndarray:
+def word_numbers(known: dict[Hashable, int], words: Words, learn: bool) -> np.ndarray:
     """Numbers of words, new ones are learned or get -1."""
     found = (known.setdefault(word, len(known)) for word in words) if learn else (known.get(w, -1) for w in words)
     return np.fromiter(found, np.int64, len(words))

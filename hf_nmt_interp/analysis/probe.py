@@ -44,7 +44,8 @@ def lexical_probe(
 ) -> Probe:
     """beta[t, l] = N([h_l, s_t])_(y_t) for all t and l: the network attends to position l only (eq. 4, 6, 9).
 
-    All heads attend to l: K heads, whose contexts are summed, make the context K h_l. Of Transformers, and of the
+    All heads attend to l: K heads, whose contexts are summed, make the context K h_l. Decoder states are the ordinary
+    ones, also with input feeding. Of Transformers, and of the
     convolutional translator, which attend in every layer, all heads of all layers attend to l at every step up to t.
 
     Args:

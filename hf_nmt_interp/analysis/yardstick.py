@@ -1,13 +1,16 @@
-"""Statistical word alignment by eflomal (Östling and Tiedemann 2016), what alignments of translators are held against.
+"""Statistical word aligners, which alignments of translators are compared with.
 
-eflomal is an extra, `pip install -c constraints.txt -e ".[yardstick]"`; nothing else needs it.
+eflomal (Östling and Tiedemann 2016) is an extra, `pip install -c constraints.txt -e ".[yardstick]"`; the stepwise
+aligner needs nothing else.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from hf_nmt_interp.analysis.stepwise import stepwise_links
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.corpus import Pair
 from hf_nmt_interp.text.pharaoh import Links, parse_links
@@ -38,3 +41,11 @@ def eflomal_links(pairs: Sequence[Pair], training: Iterable[Pair]) -> tuple[list
             with path.open(encoding="utf-8") as file:
                 found.append([parse_links(line, where="eflomal")[1] for line in islice(file, len(pairs))])
     return found[0], found[1]
+
+
+Statistical = Callable[[Sequence[Pair], Iterable[Pair]], tuple[list[Links], list[Links]]]
+STATISTICAL: dict[str, Statistical] = {  # name -> links of both directions for pairs, given the training text
+    "eflomal": eflomal_links,
+    "stepwise": stepwise_links,
+    "stepwise-online": partial(stepwise_links, online=True),
+}

@@ -13,9 +13,10 @@ from hf_nmt_interp.text.tables import csv_text
 Row = dict[str, Any]
 _BROKEN: Any = (0, (2, 2))  # a line's dashes and gaps
 
+_AS_PUBLISHED = ", as published: subwords linked by argmax, entropy of subwords with EOS, Li by abs(psi)"
 _TITLES = {
     "force": "Force decoding, against the gold links",
-    "free": "Free decoding, against eflomal",
+    "free": "Free decoding, against {reference}",
     "force noise": "SmoothGrad by noise, force decoding",
     "free noise": "SmoothGrad by noise, free decoding",
 }
@@ -24,7 +25,7 @@ _TITLES = {
 def alignment_markdown(rows: Sequence[Row]) -> str:
     """A Markdown table for each kind of row: a line a method, a column an alignment, last the forward entropy.
 
-    >>> rates = {"aer": 0.25, "precision": 1.0, "recall": 0.5}
+    >>> rates = {"way": "default", "reference": "gold", "aer": 0.25, "precision": 1.0, "recall": 0.5}
     >>> row = {"table": "force", "method": "grad", "alignment": "forward", "pairs": 9, **rates, "entropy": 1.234}
     >>> print(alignment_markdown([row]))
     Force decoding, against the gold links (9 pairs): AER (precision, recall) in %
@@ -36,8 +37,12 @@ def alignment_markdown(rows: Sequence[Row]) -> str:
     """
     found = []
     for kind, title in _TITLES.items():
-        if chosen := [row for row in rows if row["table"] == kind]:
-            found.append(f"{title} ({chosen[0]['pairs']} pairs): AER (precision, recall) in %\n\n{_table(chosen)}")
+        for way, ending in (("default", ""), ("published", _AS_PUBLISHED)):
+            if chosen := [row for row in rows if (row["table"], row["way"]) == (kind, way)]:
+                head = (
+                    f"{title.format(**chosen[0])} ({chosen[0]['pairs']} pairs){ending}: AER (precision, recall) in %"
+                )
+                found.append(f"{head}\n\n{_table(chosen)}")
     return "\n".join(found)
 
 

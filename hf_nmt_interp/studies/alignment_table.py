@@ -1,8 +1,10 @@
 """How well each method aligns words, against gold links and against a statistical aligner (ding2019, sections 5, 6).
 
 `force`: two translators of opposite directions are led through the gold sentence pairs. `free`: each translates its
-side of them, and the reference is made of eflomal's two directions: the intersection is sure, the rest of the union
-possible. What is computed is kept in a folder line by line, so that a run that was cut off goes on.
+side of them, and the reference is made of the two directions of a statistical aligner: the intersection is sure, the
+rest of the union possible. What is computed is kept in a folder line by line, so that a run that was cut off goes on.
+
+`as_published` makes the table as the authors' code does: links and entropies of subwords, their scores for Li et al.
 
 Definitions: docs/methods.md, Word alignment.
 """
@@ -22,15 +24,19 @@ from hf_nmt_interp.analysis.alignment import (
     joint_links,
     make_aligner,
     normalise,
+    subword_dispersion,
+    subword_links,
     word_scores,
 )
 from hf_nmt_interp.analysis.symmetrization import HEURISTICS, flip, symmetrize
-from hf_nmt_interp.analysis.yardstick import eflomal_links
+from hf_nmt_interp.analysis.yardstick import STATISTICAL
 from hf_nmt_interp.attribution.api import explain
 from hf_nmt_interp.attribution.registry import METHODS
 from hf_nmt_interp.decoding.batch import Translation
 from hf_nmt_interp.decoding.pairs import Pairs, encode_sources
+from hf_nmt_interp.errors import check_choice
 from hf_nmt_interp.metrics.aer.rate import alignment_error_rate
+from hf_nmt_interp.models.conv import ConvSeq2SeqForConditionalGeneration
 from hf_nmt_interp.studies.best_attention import agreeing_attention, attention_links
 from hf_nmt_interp.text.corpus import Pair, read_parallel
 from hf_nmt_interp.text.pharaoh import Links, read_links, write_links
@@ -39,7 +45,7 @@ from hf_nmt_interp.text.tokens import separate_punctuation
 Row = dict[str, Any]
 Gold = tuple[Sequence[Links], Sequence[Links]]  # sure and possible links of each pair
 Training = tuple[Path, Path]  # text files whose lines belong together
-Matrices = list[np.ndarray]  # [target words, source words] of each pair
+Matrices = list[np.ndarray]  # [target words, source words] of each pair, or of its tokens
 
 FIXED: dict[str, tuple[str, dict[str, Any]]] = {  # row -> method, settings
     "attention": ("attention", {"layer": -1}),
@@ -62,6 +68,12 @@ COMBINED = {  # row -> rows whose scores are combined
     "shifted + Li grad + SmoothGrad": ("best shifted attention", "Li grad", "SmoothGrad 0.2"),
 }
 ROWS = (*FIXED, *CHOSEN, *COMBINED)
+PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {  # the rows of the paper, as its code computes them
+    **{row: FIXED[row] for row in ("attention", "smoothed attention")},
+    "Li grad": ("saliency", {"aggregate": "abs_product"}),
+    "Li SmoothGrad": ("saliency", {"aggregate": "abs_product", "smoothgrad": 30}),
+    **{row: FIXED[row] for row in ("grad", "SmoothGrad")},
+}
 LEAST = 0.2  # of the joint links that are not doubtful
 DIRECTIONS = ("forward", "backward")
 
@@ -78,9 +90,13 @@ class AlignmentTable:
         folder: str | Path,  # for results; texts and weights are compared, so that it can be used again and again
         batch_size: int = 16,  # pairs at a time
         say: Callable[[str], None] = lambda line: None,  # called with a line about each batch
+        as_published: bool = False,  # only the rows of the paper, in the way of its authors' code
+        statistical: str = "eflomal",  # aligner that the reference of free decoding is made of
     ) -> None:
+        check_choice("statistical", statistical, STATISTICAL)
+        self.statistical = statistical
         self.translators, self.gold = dict(zip(DIRECTIONS, (forward, backward), strict=True)), gold
-        self.folder, self.batch_size, self.say = Path(folder), batch_size, say
+        self.folder, self.batch_size, self.say, self.as_published = Path(folder), batch_size, say, as_published
         self.folder.mkdir(parents=True, exist_ok=True)
         self.pairs = {"forward": list(pairs), "backward": [(target, source) for source, target in pairs]}
         self._weights = {name: _weights(model) for name, (model, _) in self.translators.items()}
@@ -88,6 +104,8 @@ class AlignmentTable:
 
     def rows(self) -> list[str]:
         """Rows that both translators can have: only calibrated ones have masks, LSTMs no LRP."""
+        if self.as_published:
+            return list(PUBLISHED)
         models = [model for model, _ in self.translators.values()]
         misfits = {row for row, (name, _) in FIXED.items() if not all(METHODS[name].fits(model) for model in models)}
         return [name for name in ROWS if misfits.isdisjoint((name, *COMBINED.get(name, ())))]
@@ -96,51 +114,91 @@ class AlignmentTable:
         """Rows of both directions and of all symmetrisations for each method.
 
         `joint` ones take the links of both directions from the product of their soft scores, the last of them without
-        those that have less than `LEAST` of their words' scores.
+        those that have less than `LEAST` of their words' scores. `as_published` has none of them.
         """
         asked = {direction: self._force(direction) for direction in DIRECTIONS}
-        for name in names or self.rows():
+        for name in self._names(names):
             scores = [self._scores("force", name, d, asked[d]) for d in DIRECTIONS]
-            found = [[_turned(extract_links(m), d) for m in own] for d, own in zip(DIRECTIONS, scores, strict=True)]
-            yield from self._symmetrized(name, found, scores)
+            found = [self._links(asked[d], own) for d, own in zip(DIRECTIONS, scores, strict=True)]
+            turned = [[_turned(x, d) for x in links] for d, links in zip(DIRECTIONS, found, strict=True)]
+            yield from self._symmetrized(name, turned, scores)
+            if self.as_published:
+                continue
             for h, least in [*((h, 0.0) for h in HEURISTICS), ("grow-diag", LEAST)]:
                 links = [joint_links(f, b, h, least=least) for f, b in zip(*scores, strict=True)]
-                yield _row("force", name, f"joint {h}" + f" {least}" * (least > 0), links, self.gold)
+                yield self._row("force", name, f"joint {h}" + f" {least}" * (least > 0), links, self.gold)
 
     def _symmetrized(self, name: str, links: Sequence[Any], scores: Sequence[Any] = (None, None)) -> Iterator[Row]:
         """Rows of the links of both directions, each source-target, and of their symmetrisations."""
         for direction, own, matrices in zip(DIRECTIONS, links, scores, strict=True):
-            yield _row("force", name, direction, own, self.gold, matrices)
+            yield self._row("force", name, direction, own, self.gold, matrices)
         for heuristic in HEURISTICS:
-            yield _row("force", name, heuristic, symmetrize(links[0], links[1], heuristic), self.gold)
+            yield self._row("force", name, heuristic, symmetrize(links[0], links[1], heuristic), self.gold)
 
-    def eflomal(self, training: Training, others: Sequence[Pair] = ()) -> Iterator[Row]:
-        """Rows of eflomal, which is trained on the gold text, other text and the training text at once."""
-        found = self._eflomal([*self.pairs["forward"], *others], training)
-        yield from self._symmetrized("eflomal", [links[: len(self.pairs["forward"])] for links in found])
+    def yardstick(self, training: Training, others: Sequence[Pair] = ()) -> Iterator[Row]:
+        """Rows of the statistical aligner.
+
+        It is trained on the gold text, other text and the training text at once, an online one on the latter only.
+        """
+        found = self._statistical([*self.pairs["forward"], *others], training)
+        yield from self._symmetrized(self.statistical, [links[: len(self.pairs["forward"])] for links in found])
 
     def free(self, training: Training, names: Sequence[str] | None = None) -> Iterator[Row]:
         """Rows of both directions for each method: how well the translators' own output is aligned."""
         own = self._own(training)
-        for name in names or self.rows():
+        for name in self._names(names):
             for direction, (asked, reference) in own.items():
                 matrices = self._scores("free", name, direction, asked)
-                yield _row("free", name, direction, [extract_links(m) for m in matrices], reference, matrices)
+                yield self._row("free", name, direction, self._links(asked, matrices), reference, matrices)
 
     def noise(self, sigmas: Sequence[float], training: Training | None = None) -> Iterator[Row]:
-        """Rows of SmoothGrad by its noise, forward direction, 0 is the gradient itself; with `training` also free."""
+        """Rows of attention and of SmoothGrad by its noise, forward direction, 0 is the gradient itself.
+
+        With `training` also of free decoding.
+        """
         parts = {"force": (self._force("forward"), self.gold)}
         if training:
             parts["free"] = self._own(training)["forward"]
+        methods = {"attention": self._method("attention", "forward")}
+        for sigma in sigmas:
+            method, settings = FIXED["SmoothGrad" if sigma else "grad"]
+            methods[f"sigma {sigma:g}"] = method, settings | ({"sigma": sigma} if sigma not in (0, 0.15) else {})
         for part, (asked, gold) in parts.items():
-            for sigma in sigmas:
-                method, settings = FIXED["SmoothGrad" if sigma else "grad"]
-                changed = settings | ({"sigma": sigma} if sigma not in (0, 0.15) else {})
-                matrices = self._kept_scores(part, "forward", asked, method, changed)
-                links = [extract_links(matrix) for matrix in matrices]
-                yield _row(f"{part} noise", f"sigma {sigma:g}", "forward", links, gold, matrices)
+            for name, (method, settings) in methods.items():
+                matrices = self._kept_scores(part, "forward", asked, method, settings)
+                yield self._row(f"{part} noise", name, "forward", self._links(asked, matrices), gold, matrices)
+
+    def _names(self, names: Sequence[str] | None) -> Sequence[str]:
+        for name in names or ():
+            check_choice("method", name, self.rows() if self.as_published else ROWS)
+        return names or self.rows()
+
+    def _links(self, asked: Pairs, scores: Matrices) -> list[Links]:
+        """Of each pair: its target words to their best source words, or its subwords."""
+        if not self.as_published:
+            return [extract_links(matrix) for matrix in scores]
+        return [subword_links(matrix, pair.source, pair.target) for pair, matrix in zip(asked, scores, strict=True)]
+
+    def _row(
+        self, table: str, name: str, alignment: str, links: list[Links], gold: Gold, scores: Matrices | None = None
+    ) -> Row:
+        way = "published" if self.as_published else "default"
+        reference = self.statistical if table.startswith("free") else "gold"
+        row = {"table": table, "way": way, "reference": reference, "method": name, "alignment": alignment}
+        entropy = subword_dispersion if self.as_published else dispersion
+        soft = [normalise(matrix) for matrix in scores] if scores else None
+        return (
+            row
+            | {"pairs": len(links)}
+            | alignment_error_rate(links, *gold)
+            | {"entropy": None if soft is None else entropy(soft)}
+        )
 
     def _method(self, name: str, direction: str) -> tuple[str, dict[str, Any]]:
+        if self.as_published:
+            method, settings = PUBLISHED[name]
+            is_conv = isinstance(self.translators[direction][0], ConvSeq2SeqForConditionalGeneration)
+            return method, settings | ({"layer": "mean"} if is_conv and "layer" in settings else {})
         if name in FIXED:
             return FIXED[name]
         if not self._choices:
@@ -169,10 +227,10 @@ class AlignmentTable:
         return Pairs.caught(model, tokenizer, made, encoded)
 
     def _own(self, training: Training) -> dict[str, tuple[Pairs, Gold]]:
-        """What each translator made of its side, and the links eflomal finds there, as reference."""
+        """What each translator made of its side, and the links of the statistical aligner, as reference."""
         asked = {direction: self._free(direction) for direction in DIRECTIONS}
         texts = _texts(asked["forward"]) + [pair[::-1] for pair in _texts(asked["backward"])]
-        found, count = self._eflomal(texts, training), len(self.pairs["forward"])
+        found, count = self._statistical(texts, training), len(self.pairs["forward"])
         own: dict[str, tuple[Pairs, Gold]] = {}
         for direction, part in (("forward", slice(count)), ("backward", slice(count, None))):
             one, other = ([_turned(links, direction) for links in side[part]] for side in found)
@@ -187,31 +245,34 @@ class AlignmentTable:
         return self._kept_scores(part, direction, asked, *self._method(name, direction))
 
     def _kept_scores(self, part: str, direction: str, asked: Pairs, method: str, settings: dict[str, Any]) -> Matrices:
+        """Scores of words, or `as_published` of tokens. What is kept of tokens also gives those of words."""
         explainer = make_aligner(self.translators[direction][0], method, **settings)
         what = "-".join([method, *(f"{key}={value}" for key, value in settings.items())])
-        path = self.folder / f"{part}-{direction}-{what}-{self._weights[direction]}.jsonl"
+        name = f"{what}-{self._weights[direction]}.jsonl"
+        words, tokens = self.folder / f"{part}-{direction}-{name}", self.folder / f"tokens-{part}-{direction}-{name}"
+        keys = [[pair.ids.source_ids, pair.ids.target_ids] for pair in asked]
+        known = _agreeing(tokens, keys)[0] if tokens.exists() and not self.as_published else []
 
         def score(rows: slice) -> list[Any]:
-            results = explain(explainer, asked[rows], self.batch_size)
-            words = (word_scores(r.source, r.source_side, r.target_side) for r in results)
-            return [[[float(f"{x:.5g}") for x in row] for row in matrix] for matrix in words]
+            if self.as_published:  # 9 digits are all of a float32
+                return [_numbers(r.source, 9) for r in explain(explainer, asked[rows], self.batch_size)]
+            if len(known) < min(rows.stop, len(keys)):
+                found = [r.source for r in explain(explainer, asked[rows], self.batch_size)]
+            else:
+                found = [np.array(x, np.float32) for x in known[rows]]
+            pairs = zip(found, asked[rows], strict=True)
+            return [_numbers(word_scores(matrix, pair.source, pair.target), 5) for matrix, pair in pairs]
 
-        keys = [[pair.ids.source_ids, pair.ids.target_ids] for pair in asked]
-        return [np.array(x) for x in self._kept(path, keys, score)]
+        return [np.array(x) for x in self._kept(tokens if self.as_published else words, keys, score)]
 
     def _kept(self, path: Path, keys: Sequence[Any], compute: Callable[[slice], list[Any]]) -> list[Any]:
         """A value for each key: those at the head of the file whose keys agree, the others computed batch by batch."""
-        found: list[Any] = []
-        with path.open("a+", encoding="utf-8") as file:
-            file.seek(0)
-            while len(found) < len(keys) and (line := file.readline()).endswith("\n"):
-                key, value = json.loads(line)
-                if key != keys[len(found)]:
-                    break
-                found.append(value)
-                end = file.tell()
+        path.touch()
+        found, end = _agreeing(path, keys)
+        with path.open("r+", encoding="utf-8") as file:
             if len(found) < len(keys):
-                file.truncate(end if found else 0)
+                file.truncate(end)
+            file.seek(0, 2)
             for start in range(len(found), len(keys), self.batch_size):
                 rows = slice(start, start + self.batch_size)
                 new = compute(rows)
@@ -222,15 +283,15 @@ class AlignmentTable:
                 self.say(f"{path.stem}: {len(found)} of {len(keys)}")
         return found
 
-    def _eflomal(self, pairs: Sequence[Pair], training: Training) -> tuple[list[Links], list[Links]]:
+    def _statistical(self, pairs: Sequence[Pair], training: Training) -> tuple[list[Links], list[Links]]:
         digest = hashlib.sha256(json.dumps([pairs]).encode())
         for path in training:
             digest.update(path.read_bytes())
-        paths = [self.folder / f"eflomal-{name}-{digest.hexdigest()[:12]}.links" for name in DIRECTIONS]
+        paths = [self.folder / f"{self.statistical}-{name}-{digest.hexdigest()[:12]}.links" for name in DIRECTIONS]
         if not all(path.exists() for path in paths):
-            self.say("eflomal")
+            self.say(self.statistical)
             lines = ((separate_punctuation(s), separate_punctuation(t)) for s, t in read_parallel(*training))
-            for path, links in zip(paths, eflomal_links(pairs, lines), strict=True):
+            for path, links in zip(paths, STATISTICAL[self.statistical](pairs, lines), strict=True):
                 write_links(path, links)
         forward, backward = map(read_links, paths)
         return forward, backward
@@ -256,7 +317,19 @@ def _turned(links: Links, direction: str) -> Links:
     return links if direction == "forward" else flip(links)
 
 
-def _row(table: str, name: str, alignment: str, links: list[Links], gold: Gold, scores: Matrices | None = None) -> Row:
-    row = {"table": table, "method": name, "alignment": alignment, "pairs": len(links)}
-    entropy = dispersion(normalise(matrix) for matrix in scores) if scores else None
-    return row | alignment_error_rate(links, *gold) | {"entropy": entropy}
+def _agreeing(path: Path, keys: Sequence[Any]) -> tuple[list[Any], int]:
+    """Values at the head of a file whose keys agree with these, and where they end."""
+    found: list[Any] = []
+    end = 0
+    with path.open(encoding="utf-8") as file:
+        while len(found) < len(keys) and (line := file.readline()).endswith("\n"):
+            key, value = json.loads(line)
+            if key != keys[len(found)]:
+                break
+            found.append(value)
+            end = file.tell()
+    return found, end
+
+
+def _numbers(matrix: np.ndarray, digits: int) -> list[list[float]]:
+    return [[float(f"{x:.{digits}g}") for x in row] for row in matrix]

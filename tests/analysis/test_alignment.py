@@ -13,6 +13,7 @@ from hf_nmt_interp.analysis.alignment import (
     extract_links,
     joint_links,
     normalise,
+    subword_dispersion,
     subword_links,
     word_scores,
 )
@@ -69,6 +70,11 @@ class TestScores:
         soft = [np.array([[0.5, 0.5], [0.0, 0.0]]), np.array([[1.0]]), np.zeros((0, 3))]
         assert hni.dispersion(soft) == pytest.approx(math.log(2) / 2)
         assert math.isnan(hni.dispersion([]))
+
+    def test_dispersion_of_subwords_is_the_mean_of_the_sentences_means(self):
+        one, other = np.array([[0.5, 0.5], [1.0, 0.0], [0.0, 0.0]]), np.array([[0.5, 0.5]])
+        assert subword_dispersion([one, other]) == pytest.approx(math.log(2) * 3 / 4)
+        assert math.isnan(subword_dispersion([np.zeros((2, 2))]))
 
 
 class TestExtraction:

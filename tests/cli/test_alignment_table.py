@@ -43,8 +43,8 @@ def test_tables(table, training, tmp_path, eflomal) -> None:
     assert [line.split(" | ")[0] for line in lines if line.startswith("| ")] == [
         *("| method", "| eflomal", "| attention"),
         *("| method", "| attention"),
-        *("| method", "| sigma 0"),
-        *("| method", "| sigma 0"),
+        *("| method", "| attention", "| sigma 0"),
+        *("| method", "| attention", "| sigma 0"),
     ]
     assert (tmp_path / "out" / "table.md").read_text() == out
     rows = [json.loads(line) for line in (tmp_path / "out" / "table.jsonl").read_text().splitlines()]
@@ -52,6 +52,27 @@ def test_tables(table, training, tmp_path, eflomal) -> None:
     assert "of 2" in (tmp_path / "out" / "log.txt").read_text()
     (kept,) = (tmp_path / "out").glob("force-backward-attention*")
     assert kept.read_text().count("\n") == 2
+
+
+def test_the_aligner_of_the_package(table, training) -> None:
+    code, out, _ = table(*training, "--statistical", "stepwise", "--method", "attention", "--table", "force", "free")
+    assert code == 0
+    assert "| stepwise |" in out
+    assert "Free decoding, against stepwise (3 pairs)" in out
+
+
+def test_as_published(table, tmp_path) -> None:
+    assert table("--as-published", "--table", "force", "--method", "grad").code == 0
+    code, out, _ = table("--table", "force", "--method", "grad")
+    assert code == 0
+    theirs = (tmp_path / "out" / "table-published.md").read_text()
+    assert theirs.startswith(
+        "Force decoding, against the gold links (3 pairs), as published: subwords linked by argmax"
+    )
+    assert (tmp_path / "out" / "table.md").read_text() == out
+    assert "as published" not in out
+    rows = (tmp_path / "out" / "table-published.jsonl").read_text().splitlines()
+    assert {json.loads(row)["way"] for row in rows} == {"published"}
 
 
 def test_old_spelling_is_mapped(table, training, monkeypatch) -> None:
@@ -66,8 +87,12 @@ def test_old_spelling_is_mapped(table, training, monkeypatch) -> None:
 
 def test_errors(table, training, tmp_path, monkeypatch) -> None:
     assert "--method: 'lrp' is not one of attention" in table("--method", "lrp").err
+    assert "--method: 'LRP' is not one of attention" in table("--as-published", "--method", "LRP").err
+    assert "--statistical: needs the text to train on" in table("--statistical", "stepwise").err
+    both = "--eflomal", "--statistical", "stepwise"
+    assert "--eflomal: --statistical names stepwise; give one of the two" in table(*training, *both).err
     assert "--eflomal: needs the text to train on" in table("--eflomal").err
-    assert "--table: free decoding is held against eflomal" in table(*training, "--table", "free").err
+    assert "--table: free decoding is compared with a statistical aligner" in table(*training, "--table", "free").err
     monkeypatch.setitem(sys.modules, "eflomal", None)
     code, _, err = table(*training, "--eflomal", "--method", "attention")
     assert code == 2

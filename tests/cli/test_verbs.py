@@ -223,7 +223,7 @@ def test_attribute_compares_models(run, model_folder, gated_folder) -> None:
     ("arguments", "message"),
     [
         (["--method", "lrp", "--method", "attention", "--set", "layer=0"], "--set: for which of 2 methods? Write it"),
-        (["--method", "attention:layer=x"], "layer: 'x' is not one of mean"),
+        (["--method", "attention:head=x"], "--method: head=x is not of type int"),
         (["--method", "magic"], "--method: 'magic' is not one of lrp, saliency"),
         (["--set", "alpha"], "--set: 'alpha' is not name=value, e.g. rule=..."),
         (["--set", "model=1"], "--set: method 'lrp' has no setting 'model'; it has rule, alpha, beta"),

@@ -34,6 +34,8 @@ VARIANTS = {
     "lstm, dot": ("lstm", {"attention": "dot", "attention_heads": 1}),
     "lstm, uniform": ("lstm", {"attention_mode": "uniform"}),
     "lstm, linear": ("lstm", {"output": "linear", "attention_heads": 3}),
+    "lstm, fed": ("lstm_fed", {}),
+    "lstm, fed, one layer": ("lstm_fed", {"output": "linear", "encoder_layers": 1, "decoder_layers": 1}),
     "conv": ("conv", {}),
     "conv, wide": ("conv", {"kernel_size": 5, "encoder_layers": 1, "decoder_layers": 3}),
 }

@@ -19,18 +19,22 @@ def linear(layer, x: Tensor) -> Tensor:
 
 
 # --------------------------------------------------------------------------------------------------------------- LSTM
-def lstm(layer, xs: list[Tensor], h: Tensor | None = None) -> list[Tensor]:
-    """States h_1 .. h_L of one LSTM that begins with the given h, or 0, and c = 0."""
+def lstm_step(layer, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """h and c of one LSTM after it has read x."""
     n = layer.hidden_size
-    h = torch.zeros(n, dtype=torch.float64) if h is None else h
-    c = torch.zeros(n, dtype=torch.float64)
+    gates = double(layer.weight_ih_l0) @ x + double(layer.bias_ih_l0)
+    gates = gates + double(layer.weight_hh_l0) @ h + double(layer.bias_hh_l0)
+    i, f, o = (torch.sigmoid(gates[k * n : (k + 1) * n]) for k in (0, 1, 3))
+    c = f * c + i * torch.tanh(gates[2 * n : 3 * n])
+    return o * torch.tanh(c), c
+
+
+def lstm(layer, xs: list[Tensor]) -> list[Tensor]:
+    """States h_1 .. h_L of one LSTM that begins with h = 0 and c = 0."""
+    h = c = torch.zeros(layer.hidden_size, dtype=torch.float64)
     states = []
     for x in xs:
-        gates = double(layer.weight_ih_l0) @ x + double(layer.bias_ih_l0)
-        gates = gates + double(layer.weight_hh_l0) @ h + double(layer.bias_hh_l0)
-        i, f, o = (torch.sigmoid(gates[k * n : (k + 1) * n]) for k in (0, 1, 3))
-        c = f * c + i * torch.tanh(gates[2 * n : 3 * n])
-        h = o * torch.tanh(c)
+        h, c = lstm_step(layer, x, h, c)
         states.append(h)
     return states
 
@@ -57,32 +61,45 @@ def attend(
     return sum(w * h for w, h in zip(weights, states, strict=True)), weights
 
 
+def attentional(model, s: Tensor, hs: list[Tensor], only: int | None) -> tuple[Tensor, Tensor]:
+    """Attentional state [n] of a decoder state, and attention weights [heads, S]."""
+    config, n = model.config, model.config.hidden_size
+    context, rows = 0, []
+    for k in range(config.attention_heads):
+        # model.attention.weight holds W^(k)' in its rows k n .. (k + 1) n: a = s' W h
+        W = torch.eye(n).double()
+        if config.attention == "general":
+            W = double(model.attention.weight.weight)[k * n : (k + 1) * n].T
+        c, weights = attend([s @ W @ h for h in hs], hs, config.attention_mode == "uniform", only)
+        context = context + c
+        rows.append(weights)
+    if config.output == "linear":
+        return context + s, torch.stack(rows)
+    return torch.clamp(linear(model.hidden, torch.cat([context, s])), min=0), torch.stack(rows)
+
+
 def luong(model, source: Tensor, target: Tensor, only: int | None = None) -> tuple[Tensor, Tensor]:
-    """Logits [T, V] and attention weights [layers, heads, T, S] from embeddings [S, d] and [T, d]."""
+    """Logits [T, V] and attention weights [layers, heads, T, S] from embeddings [S, d] and [T, d].
+
+    `only` concerns the step itself: input feeding carries on what ordinary attention gave.
+    """
     config, n = model.config, model.config.hidden_size
     hs = encode(model.encoder.layers, list(source))
     if config.bidirectional:
         hs = [linear(model.encoder.merge, h) for h in hs]
-    states = list(target)
-    for layer in model.decoder.layers:
-        states = lstm(layer, states, hs[-1])
+    zero = torch.zeros(n, dtype=torch.float64)
+    memories = [(hs[-1], zero) for _ in model.decoder.layers]
+    fed = zero  # the attentional state of the step before
     all_logits, all_weights = [], []
-    for s in states:
-        context, rows = 0, []
-        for k in range(config.attention_heads):
-            # model.attention.weight holds W^(k)' in its rows k n .. (k + 1) n: a = s' W h
-            W = torch.eye(n).double()
-            if config.attention == "general":
-                W = double(model.attention.weight.weight)[k * n : (k + 1) * n].T
-            c, weights = attend([s @ W @ h for h in hs], hs, config.attention_mode == "uniform", only)
-            context = context + c
-            rows.append(weights)
-        if config.output == "linear":
-            all_logits.append(linear(model.lm_head, context + s))
-        else:
-            hidden = linear(model.hidden, torch.cat([context, s]))
-            all_logits.append(linear(model.lm_head, torch.clamp(hidden, min=0)))
-        all_weights.append(torch.stack(rows))
+    for y in target:
+        s = torch.cat([y, fed]) if config.input_feeding else y
+        for number, layer in enumerate(model.decoder.layers):
+            memories[number] = lstm_step(layer, s, *memories[number])
+            s = memories[number][0]
+        fed, _ = attentional(model, s, hs, None)
+        read, weights = attentional(model, s, hs, only)
+        all_logits.append(linear(model.lm_head, read))
+        all_weights.append(weights)
     return torch.stack(all_logits), torch.stack(all_weights, 1)[None]
 
 

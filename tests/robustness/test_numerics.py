@@ -177,7 +177,10 @@ def test_half_precision_agrees_with_float32(family, dtype):
     is_gated = family == "t5_gated"
     limits = HALF_OF_GATED_T5 if is_gated else HALF
     methods = [method for method in EVERY if method != "lrp"]
-    check_half(tiny_model(family), tiny_model(family).to(dtype), dtype, limits, LOG_PROBS[dtype][is_gated], methods)
+    # bfloat16 switches two ReLUs of this fed LSTM on or off, which gradients show: it is tried without them
+    settings = {"output": "linear"} if family == "lstm_fed" else {}
+    model, half = tiny_model(family, **settings), tiny_model(family, **settings).to(dtype)
+    check_half(model, half, dtype, limits, LOG_PROBS[dtype][is_gated], methods)
 
 
 @pytest.mark.parametrize("family", CLASSES)

@@ -7,12 +7,15 @@ import pytest
 
 import hf_nmt_interp as hni
 from hf_nmt_interp.analysis.alignment import align_words, extract_links, joint_links, joint_scores
+from hf_nmt_interp.analysis.stepwise import stepwise_links
 from hf_nmt_interp.analysis.symmetrization import HEURISTICS, flip
 from hf_nmt_interp.models.calibrated import CalibratedMarianConfig, CalibratedMarianMTModel
 from hf_nmt_interp.studies import alignment_table
-from hf_nmt_interp.studies.alignment_table import CHOSEN, ROWS, AlignmentTable
+from hf_nmt_interp.studies.alignment_table import CHOSEN, PUBLISHED, ROWS, AlignmentTable
 from hf_nmt_interp.studies.best_attention import agreeing_attention, attention_links
-from tests.tiny_models import tiny_model
+from hf_nmt_interp.text.tokens import separate_punctuation
+from tests.reference import published as twin
+from tests.tiny_models import RECURRENT, tiny_model
 from tests.tiny_tokenizers import ENGLISH, GERMAN
 
 PAIRS = [
@@ -131,19 +134,35 @@ def test_free_rows_and_eflomal(table, translators, training, monkeypatch) -> Non
         expected = hni.alignment_error_rate([a.links for a in found], sure, possible)
         assert {key: row[key] for key in expected} == pytest.approx(expected)
 
-    rows = list(table.eflomal(training, others=[("x", "y")]))
+    rows = list(table.yardstick(training, others=[("x", "y")]))
     sizes = [min(len(source), len(target)) for source, target in zip(*WORDS, strict=True)]
     diagonal = [{(n, n) for n in range(size)} for size in sizes]
     assert rates(rows)["eflomal", "union"] == hni.alignment_error_rate(diagonal, *GOLD)
     assert [row["alignment"] for row in rows] == ["forward", "backward", *HEURISTICS]
     monkeypatch.setitem(sys.modules, "eflomal", None)  # what it found is kept
-    assert rows == list(table.eflomal(training, others=[("x", "y")]))
+    assert rows == list(table.yardstick(training, others=[("x", "y")]))
     with pytest.raises(hni.InputError, match="pip install"):
-        list(table.eflomal(training))
+        list(table.yardstick(training))
+
+
+@pytest.mark.parametrize("name", ["stepwise", "stepwise-online"])
+def test_the_stepwise_aligner_in_the_place_of_eflomal(translators, training, tmp_path, name) -> None:
+    table = AlignmentTable(*translators, PAIRS, GOLD, tmp_path / "kept", statistical=name)
+    rows = list(table.yardstick(training))
+    text = [(separate_punctuation(s), separate_punctuation(t)) for s, t in zip(ENGLISH, GERMAN, strict=True)]
+    forward, backward = stepwise_links(PAIRS, text, online=name.endswith("online"))
+    assert rates(rows)[name, "forward"] == hni.alignment_error_rate(forward, *GOLD)
+    assert rates(rows)[name, "union"] == hni.alignment_error_rate(hni.symmetrize(forward, backward, "union"), *GOLD)
+    (row, _) = table.free(training, ["attention"])
+    assert (row["reference"], rows[0]["reference"]) == (name, "gold")
+    with pytest.raises(hni.InputError, match="statistical: 'giza' is not one of eflomal, stepwise, stepwise-online"):
+        AlignmentTable(*translators, PAIRS, GOLD, tmp_path, statistical="giza")
 
 
 def test_noise_rows(table, translators) -> None:
-    rows = list(table.noise([0, 0.15, 0.3]))
+    attention, *rows = table.noise([0, 0.15, 0.3])
+    (plain, *_) = table.force(["attention"])
+    assert attention | {"table": "force"} == plain
     assert [row["method"] for row in rows] == ["sigma 0", "sigma 0.15", "sigma 0.3"]
     for row, settings in zip(rows, [{}, {"smoothgrad": 30}, {"smoothgrad": 30, "sigma": 0.3}], strict=True):
         found = align_words(*translators[0], *WORDS, "saliency", **settings)
@@ -152,13 +171,99 @@ def test_noise_rows(table, translators) -> None:
 
 
 def test_noise_rows_of_free_decoding(table, translators, training) -> None:
-    *force, free = table.noise([0.3], training)
+    *force, attention, free = table.noise([0.3], training)
     assert force == list(table.noise([0.3]))
+    assert attention | {"table": "free"} == next(table.free(training, ["attention"]))
     found = align_words(*translators[0], WORDS[0], None, "saliency", smoothgrad=30, sigma=0.3)
     assert free["entropy"] == pytest.approx(hni.dispersion(a.soft for a in found), abs=1e-4)
     plain, *_ = table.free(training, ["grad"])
-    (same,) = [row for row in table.noise([0], training) if row["table"] == "free noise"]
+    (_, same) = [row for row in table.noise([0], training) if row["table"] == "free noise"]
     assert same | {"table": "free", "method": "grad"} == plain
+
+
+# --------------------------------------------------------------------------------------------------- as published
+def published(translators, folder, **settings):
+    return AlignmentTable(*translators, PAIRS, GOLD, folder, batch_size=2, as_published=True, **settings)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_rows_are_those_of_subwords(translators, tmp_path, name) -> None:
+    method, settings = PUBLISHED[name]
+    rows = list(published(translators, tmp_path).force([name]))
+    assert [row["alignment"] for row in rows] == ["forward", "backward", *HEURISTICS]
+    assert {row["way"] for row in rows} == {"published"}
+    results = [
+        hni.attribute(*translator, *sides, method=method, **settings)
+        for translator, sides in zip(translators, (WORDS, WORDS[::-1]), strict=True)
+    ]
+    links = [[twin.links(r.source, r.source_side.word_ids, r.target_side.word_ids) for r in own] for own in results]
+    links[1] = [flip(found) for found in links[1]]
+    expected = {"forward": links[0], "backward": links[1]} | {h: hni.symmetrize(*links, h) for h in HEURISTICS}
+    assert rates(rows) == {(name, key): hni.alignment_error_rate(found, *GOLD) for key, found in expected.items()}
+    for row, own in zip(rows, results, strict=False):
+        assert row["entropy"] == pytest.approx(twin.entropy(r.source for r in own), abs=1e-6)
+
+
+def test_li_rows_have_the_absolute_value_of_psi() -> None:
+    assert {row: PUBLISHED[row][1].get("aggregate") for row in PUBLISHED if "Li" in row} == {
+        "Li grad": "abs_product",
+        "Li SmoothGrad": "abs_product",
+    }
+
+
+def test_the_two_ways_share_a_folder(translators, tmp_path, monkeypatch) -> None:
+    expected = list(AlignmentTable(*translators, PAIRS, GOLD, tmp_path / "new").force(["grad"]))
+    theirs = list(published(translators, tmp_path).force(["grad"]))
+    assert all(file.name.startswith("tokens-") for file in tmp_path.glob("*.jsonl"))
+    monkeypatch.setattr(alignment_table, "explain", None)  # scores of words are made of those of tokens
+    assert list(AlignmentTable(*translators, PAIRS, GOLD, tmp_path, batch_size=2).force(["grad"])) == expected
+    words = sorted(file.read_text() for file in (tmp_path / "new").glob("*.jsonl"))
+    assert words == sorted(file.read_text() for file in tmp_path.glob("force-*.jsonl"))
+    assert list(published(translators, tmp_path).force(["grad"])) == theirs
+    assert theirs[0]["way"] != expected[0]["way"] == "default"
+
+
+def test_scores_of_words_are_computed_where_those_of_tokens_are_missing(translators, tmp_path) -> None:
+    list(published(translators, tmp_path).force(["attention"]))
+    for file in tmp_path.glob("tokens-*"):
+        file.write_text(file.read_text().splitlines(True)[0])  # of the first pair only
+    found = list(AlignmentTable(*translators, PAIRS, GOLD, tmp_path, batch_size=1).force(["attention"]))
+    assert found == list(AlignmentTable(*translators, PAIRS, GOLD, tmp_path / "new").force(["attention"]))
+
+
+def test_free_rows_as_published(translators, tmp_path, training) -> None:
+    table = published(translators, tmp_path)
+    rows = list(table.free(training, ["attention"]))
+    for row, (asked, reference), translator in zip(rows, table._own(training).values(), translators, strict=True):
+        found = hni.align(*translator, [p.source.words for p in asked], None, "attention", extraction="subword_argmax")
+        assert row["aer"] == hni.alignment_error_rate(found, *reference)["aer"]
+
+
+def test_rows_that_the_paper_does_not_have(translators, tmp_path) -> None:
+    with pytest.raises(hni.InputError, match="method: 'LRP' is not one of attention, smoothed attention, Li grad"):
+        list(published(translators, tmp_path).force(["LRP"]))
+    with pytest.raises(hni.InputError, match="method: 'lrp' is not one of attention"):
+        list(AlignmentTable(*translators, PAIRS, GOLD, tmp_path).force(["lrp"]))
+
+
+@pytest.mark.parametrize("family", RECURRENT)
+def test_tables_of_other_architectures(family, tokenizer_of, tmp_path) -> None:
+    tokenizer = tokenizer_of("marian")
+    ids = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
+    model = tiny_model(family, vocab_size=len(tokenizer), decoder_start_token_id=tokenizer.pad_token_id, **ids)
+    translators = (model, tokenizer), (model, tokenizer)
+    for as_published in (False, True):
+        table = AlignmentTable(*translators, PAIRS[:2], [x[:2] for x in GOLD], tmp_path, as_published=as_published)
+        rows = list(table.noise([0, 0.15]))
+        assert [row["method"] for row in rows] == ["attention", "sigma 0", "sigma 0.15"]
+        assert all(0 < row["entropy"] < 3 for row in rows)
+        mean = as_published and family == "conv"
+        assert table._method("attention", "forward") == ("attention", {"layer": "mean" if mean else -1})
+        settings = {"layer": "mean" if mean else -1}
+        results = hni.attribute(*translators[0], WORDS[0][:2], WORDS[1][:2], method="attention", **settings)
+        if as_published:
+            assert rows[0]["entropy"] == pytest.approx(twin.entropy(r.source for r in results), abs=1e-6)
+        assert len(list(table.force(["smoothed attention"]))) == (7 if as_published else 13)
 
 
 def test_joint_scores_leave_words_without_agreement_unlinked() -> None:

@@ -53,6 +53,15 @@ def test_trains_goes_on_and_is_explained(architecture, tmp_path, run, capsys):
     run(tmp_path / "more", "--model", str(whole), "--max_steps", "1")
 
 
+def test_trains_with_input_feeding(tmp_path, run):
+    settings = "embedding_size=12", "hidden_size=12", "dropout=0.1", "input_feeding=true"
+    few, more = (
+        run(tmp_path / n, "--architecture", "lstm", "--max_steps", n, "--set", *settings) for n in ("1", "12")
+    )
+    assert more["test_loss"] < few["test_loss"]
+    assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "12").config.input_feeding
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -1,13 +1,19 @@
-"""Table of alignment error rates: every method, both directions and symmetrised, beside the aligner eflomal.
+"""Table of alignment error rates: every method, both directions and symmetrised, beside a statistical aligner.
 
 force  the two translators are led through sentence pairs with gold links
-free   each translates its side of them; the reference is made from eflomal's links (needs --eflomal)
-noise  SmoothGrad of --model by the deviation of its noise, in both kinds of decoding: error rate, and entropy of the
-       soft alignment
+free   each translates its side of them; the reference is made from a statistical aligner's links (--statistical)
+noise  attention of --model, its gradient, and SmoothGrad by the deviation of its noise, in both kinds of decoding:
+       error rate, and entropy of the soft alignment
 
-eflomal (pip install -c constraints.txt -e ".[yardstick]") is trained on --train and the gold text at once. Words of
-the gold text with the old German ß are spelt as in --train. Layers and heads of attention are chosen by agreement of
-the two directions, without gold links. Results are kept in FOLDER; run the same command again to
+--as-published makes the tables as the code of the paper's authors does: each target subword is linked to its best
+source subword, and a word has the links of its subwords; "Li" rows are the absolute value of gradient times
+embedding; entropies are of subwords with EOS; attention of convolutional translators is the mean over layers. These
+tables have the rows of the paper only, in table-published.md and table-published.jsonl.
+
+--statistical names the aligner: eflomal (pip install -c constraints.txt -e ".[yardstick]"), or stepwise, which comes
+with this package. Both are trained on --train and the gold text at once; stepwise-online is trained on --train only.
+Words of the gold text with the old German ß are spelt as in --train. Layers and heads of attention are chosen by
+agreement of the two directions, without gold links. Results are kept in FOLDER; run the same command again to
 resume. table.md and table.jsonl there have the rows so far, log.txt shows the progress.
 
 Examples:
@@ -39,9 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--reverse-model", required=True, metavar="NAME", help="translator of the other direction")
     group = parser.add_argument_group("table")
-    group.add_argument("--table", nargs="+", choices=_TABLES, help="default: all; free decoding only with --eflomal")
+    group.add_argument("--table", nargs="+", choices=_TABLES, help="default: all; free only with --statistical")
     group.add_argument("--method", action="append", metavar="NAME", help="a line of the table; may be repeated")
-    group.add_argument("--eflomal", action="store_true", help="with eflomal as a yardstick")
+    names = ("eflomal", "stepwise", "stepwise-online")
+    group.add_argument("--statistical", choices=names, help="statistical aligner to compare with")
+    group.add_argument("--eflomal", action="store_true", help="the same as --statistical eflomal")
+    group.add_argument("--as-published", action="store_true", help="compute as the paper's authors do, see above")
     group.add_argument("--sigma", nargs="+", type=float, default=[0, 0.05, 0.15, 0.3], metavar="S", help="for noise")
     group.add_argument("--limit", type=positive, metavar="N", help="only the first N pairs, for a quick try")
     group.add_argument("--batch-size", type=positive, default=16, metavar="N", help="default: %(default)s")
@@ -50,20 +59,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Compute row by row and write the tables again after each."""
     from hf_nmt_interp.report.alignment import alignment_markdown
-    from hf_nmt_interp.studies.alignment_table import ROWS
+    from hf_nmt_interp.studies.alignment_table import PUBLISHED, ROWS
 
     for name in args.method or ():
-        check_choice("--method", name, ROWS)
-    if args.eflomal and not args.train:
-        raise InputError("--eflomal", None, "needs the text to train on", "give --train")
-    if "free" in (args.table or ()) and not args.eflomal:
-        raise InputError("--table", None, "free decoding is held against eflomal", "give --eflomal")
-    folder, rows = Path(args.folder), []
+        check_choice("--method", name, PUBLISHED if args.as_published else ROWS)
+    if args.eflomal and args.statistical not in (None, "eflomal"):
+        raise InputError("--eflomal", None, f"--statistical names {args.statistical}", "give one of the two")
+    args.statistical = "eflomal" if args.eflomal else args.statistical
+    if args.statistical and not args.train:
+        option = "--eflomal" if args.eflomal else "--statistical"
+        raise InputError(option, None, "needs the text to train on", "give --train")
+    if "free" in (args.table or ()) and not args.statistical:
+        problem = "free decoding is compared with a statistical aligner"
+        raise InputError("--table", None, problem, "give --statistical")
+    name, rows = "table-published" if args.as_published else "table", []
+    table = Path(args.folder, name)
     for row in _rows(args, *_table(args)):
         rows.append(row)
-        with open_output(str(folder / "table.jsonl")) as file:
+        with open_output(f"{table}.jsonl") as file:
             write_json(rows, file)
-        with open_output(str(folder / "table.md")) as file:
+        with open_output(f"{table}.md") as file:
             file.write(alignment_markdown(rows))
     print(alignment_markdown(rows), end="")
 
@@ -93,18 +108,19 @@ def _table(args: argparse.Namespace) -> "tuple[AlignmentTable, list[tuple[str, s
             print(line, file=sys.stderr)
 
     shown = gold[0][:limit], gold[1][:limit]
-    return AlignmentTable(*models, pairs[:limit], shown, args.folder, args.batch_size, say), pairs[limit:]
+    more = {"as_published": args.as_published, "statistical": args.statistical or "eflomal"}
+    return AlignmentTable(*models, pairs[:limit], shown, args.folder, args.batch_size, say, **more), pairs[limit:]
 
 
 def _rows(args: argparse.Namespace, table: "AlignmentTable", others: list[tuple[str, str]]) -> Iterator[Row]:
-    wanted = args.table or [name for name in _TABLES if name != "free" or args.eflomal]
+    wanted = args.table or [name for name in _TABLES if name != "free" or args.statistical]
     source, target = map(Path, args.train or ("", ""))
     names = args.method or table.rows()
     if "force" in wanted:
-        if args.eflomal:
-            yield from table.eflomal((source, target), others)
+        if args.statistical:
+            yield from table.yardstick((source, target), others)
         yield from table.force(names)
     if "free" in wanted:
         yield from table.free((source, target), names)
     if "noise" in wanted:
-        yield from table.noise(args.sigma, (source, target) if args.eflomal else None)
+        yield from table.noise(args.sigma, (source, target) if args.statistical else None)

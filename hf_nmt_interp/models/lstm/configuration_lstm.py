@@ -26,6 +26,8 @@ class LuongSeq2SeqConfig(PreTrainedConfig):
         attention_heads: K matrices W, the contexts are summed (section 5.2).
         attention_mode: "learned"; "uniform" (each state has weight 1 / L); "frozen" (W keeps its first value).
         output: "hidden" (one hidden layer of ReLU on [c, s]) or "linear" (eq. 31: on c + s).
+        input_feeding: the first decoder layer also reads the attentional state of the step before, which is what the
+            output projection read then (0 at the first step); training then goes step by step.
         dropout: between layers.
         init_range: weights are drawn from [-init_range, init_range], 0.1 in Luong et al. 2015.
         tie_word_embeddings: one embedding matrix for source and target.
@@ -46,6 +48,7 @@ class LuongSeq2SeqConfig(PreTrainedConfig):
     attention_heads: int = 1
     attention_mode: str = "learned"
     output: str = "hidden"
+    input_feeding: bool = False
     dropout: float = 0.5
     init_range: float = 0.1
     tie_word_embeddings: bool = True

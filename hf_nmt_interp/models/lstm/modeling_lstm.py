@@ -1,5 +1,6 @@
 """LSTM translator with attention (Luong et al. 2015) and LSTM classifier with attention, as in Snell et al. 2021."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,11 +23,15 @@ from .configuration_lstm import LSTMAttentionConfig, LuongSeq2SeqConfig
 
 
 class LSTMStates(Cache):
-    """What a decoder remembers of the tokens it has read: h and c of each LSTM, [1, B, n] each."""
+    """What a decoder remembers of the tokens it has read: h and c of each LSTM, [1, B, n] each.
+
+    With input feeding also the attentional state of the last token, [B, 1, n].
+    """
 
     def __init__(self) -> None:
         super().__init__(layers=[])
         self.states: list[tuple[Tensor, Tensor]] = []
+        self.fed: Tensor | None = None
         self.length = 0
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
@@ -34,6 +39,7 @@ class LSTMStates(Cache):
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         self.states = [(h.index_select(1, beam_idx), c.index_select(1, beam_idx)) for h, c in self.states]
+        self.fed = None if self.fed is None else self.fed.index_select(0, beam_idx)
 
 
 class LSTMEncoder(nn.Module):
@@ -116,7 +122,8 @@ class LuongDecoder(LSTMPreTrainedModel):
     def __init__(self, config: Any) -> None:
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_size)
-        sizes = [config.embedding_size] + [config.hidden_size] * (config.decoder_layers - 1)
+        first = config.embedding_size + config.hidden_size * config.input_feeding
+        sizes = [first] + [config.hidden_size] * (config.decoder_layers - 1)
         self.layers = nn.ModuleList(nn.LSTM(size, config.hidden_size, batch_first=True) for size in sizes)
         self.dropout = nn.Dropout(config.dropout)
         self.post_init()
@@ -130,9 +137,13 @@ class LuongDecoder(LSTMPreTrainedModel):
         past_key_values: LSTMStates | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
+        attentional: Callable[[Tensor], Tensor] | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPast:
-        """From tokens [B, T] (those not read yet) and the encoder's states [B, S, n] to states [B, T, n]."""
+        """From tokens [B, T] (those not read yet) and the encoder's states [B, S, n] to states [B, T, n].
+
+        Input feeding needs `attentional`, which maps states [B, 1, n] to attentional states.
+        """
         x: Any = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         past = LSTMStates() if past_key_values is None else past_key_values
         states = past.states
@@ -140,13 +151,28 @@ class LuongDecoder(LSTMPreTrainedModel):
             last = encoder_attention_mask.sum(-1) - 1  # [B]
             first = encoder_hidden_states[torch.arange(len(last), device=last.device), last][None].contiguous()
             states = [(first, torch.zeros_like(first))] * len(self.layers)
+        fed = past.fed
+        if attentional is None:
+            x, states = self._read(x, states)
+        else:
+            fed = x.new_zeros(len(x), 1, self.config.hidden_size) if fed is None else fed
+            found = []
+            for token in x.split(1, 1):
+                s, states = self._read(torch.cat([token, fed], -1), states)
+                fed = attentional(s)
+                found.append(s)
+            x = torch.cat(found, 1)
+        if use_cache:
+            past.states, past.fed, past.length = states, fed, past.length + x.shape[1]
+        return BaseModelOutputWithPast(last_hidden_state=x, past_key_values=past if use_cache else None)
+
+    def _read(self, x: Tensor, states: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+        """From inputs [B, T, d] to states [B, T, n] of the topmost layer, and h and c of each layer after them."""
         new = []
         for layer, lstm in enumerate(self.layers):
             x, state = lstm(self.dropout(x) if layer else x, states[layer])
             new.append(state)
-        if use_cache:
-            past.states, past.length = new, past.length + x.shape[1]
-        return BaseModelOutputWithPast(last_hidden_state=x, past_key_values=past if use_cache else None)
+        return x, new
 
 
 class LuongAttention(nn.Module):
@@ -159,6 +185,10 @@ class LuongAttention(nn.Module):
         self.weight = nn.Linear(n, self.heads * n, bias=False) if config.attention == "general" else None
 
     def forward(self, s: Tensor, h: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """`attend`; recorded by methods, so that it is called once for all steps."""
+        return self.attend(s, h, mask)
+
+    def attend(self, s: Tensor, h: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """From states s [B, T, n], h [B, S, n] and mask [B, S] to contexts [B, T, n] and weights [B, K, T, S]."""
         query = s if self.weight is None else self.weight(s)
         query = query.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, K, T, n]
@@ -170,7 +200,11 @@ class LuongAttention(nn.Module):
 
 
 class LuongSeq2SeqForConditionalGeneration(LSTMPreTrainedModel, GenerationMixin):
-    """LSTM translator: p_t = N([c_t, s_t]) (eq. 2)."""
+    """LSTM translator: p_t = N([c_t, s_t]) (eq. 2).
+
+    With `input_feeding` the decoder reads the attentional state of its last step beside each token (Luong et al. 2015,
+    section 3.3).
+    """
 
     _is_stateful = True
 
@@ -202,9 +236,13 @@ class LuongSeq2SeqForConditionalGeneration(LSTMPreTrainedModel, GenerationMixin)
 
     def output_logits(self, context: Tensor, state: Tensor) -> Any:
         """Logits [..., V] of N([c, s]), or of W (c + s), from contexts and decoder states [..., n]."""
+        return self.lm_head(self.attentional_state(context, state))
+
+    def attentional_state(self, context: Tensor, state: Tensor) -> Tensor:
+        """What the output projection reads [..., n]: the hidden layer of N, or c + s."""
         if self.hidden is None:
-            return self.lm_head(context + state)
-        return self.lm_head(self.hidden(torch.cat([context, state], -1)).relu())
+            return context + state
+        return self.hidden(torch.cat([context, state], -1)).relu()
 
     @can_return_tuple
     def forward(
@@ -237,7 +275,12 @@ class LuongSeq2SeqForConditionalGeneration(LSTMPreTrainedModel, GenerationMixin)
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         if use_cache is None:
             use_cache = self.config.use_cache and labels is None
-        decoded = self.decoder(decoder_input_ids, h, mask, past_key_values, decoder_inputs_embeds, use_cache)
+
+        def attentional(s: Tensor) -> Tensor:
+            return self.attentional_state(self.attention.attend(s, h, mask)[0], s)
+
+        fed = attentional if self.config.input_feeding else None
+        decoded = self.decoder(decoder_input_ids, h, mask, past_key_values, decoder_inputs_embeds, use_cache, fed)
         s = decoded.last_hidden_state
         context, weights = self.attention(s, h, mask)
         logits = self.output_logits(context, s)
