@@ -1,47 +1,30 @@
 """Word alignment from attribution (ding2019, sections 4 and 5); definitions: docs/methods.md, Word alignment."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hf_nmt_interp.analysis.contributions import contribution_entropy
+from hf_nmt_interp.analysis.links import (
+    SUBWORD_ARGMAX,
+    check_extraction,
+    extract_links,
+    normalise,
+    subword_links,
+    word_scores,
+)
+from hf_nmt_interp.analysis.own_attention import own_attention
 from hf_nmt_interp.analysis.symmetrization import flip, symmetrize
 from hf_nmt_interp.attribution.api import explain
 from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.registry import METHODS, make_method, parse_methods
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.pairs import Pairs, Text
-from hf_nmt_interp.errors import InputError, check_choice, rows_among
+from hf_nmt_interp.errors import InputError, rows_among
 from hf_nmt_interp.text.pharaoh import Links
-from hf_nmt_interp.text.tokens import Punctuation, TokenWords, Words, as_sentences, join_words, words_of
-
-
-def word_scores(scores: np.ndarray, source: TokenWords, target: TokenWords) -> np.ndarray:
-    """Scores [T, S] of tokens as scores [target words, source words], without special tokens.
-
-    Source subwords are summed, target subwords averaged; -inf for a word without subwords, which can have no link.
-    """
-
-    def members(side: TokenWords) -> np.ndarray:  # [words, tokens], 1 where the token is part of the word
-        return np.array(side.word_ids)[None] == np.arange(len(side.words))[:, None]
-
-    summed, averaged = members(source), members(target)
-    count = averaged.sum(1, keepdims=True)
-    words = averaged @ scores @ summed.T / np.maximum(count, 1)
-    return np.where((count > 0) & summed.any(1), words, -np.inf)
-
-
-def normalise(scores: np.ndarray) -> np.ndarray:
-    """p(i | t) proportional to max(0, score), by row; a row without a positive score is 0.
-
-    >>> normalise(np.array([[3.0, 1.0, -2.0], [-1.0, 0.0, -1.0]])).tolist()
-    [[0.75, 0.25, 0.0], [0.0, 0.0, 0.0]]
-    """
-    positive = np.maximum(scores, 0)
-    mass = positive.sum(-1, keepdims=True)
-    return np.divide(positive, mass, out=np.zeros_like(positive), where=mass > 0)
+from hf_nmt_interp.text.tokens import Punctuation, Words, as_sentences, join_words, words_of
 
 
 def soft_alignment(result: AttributionResult) -> np.ndarray:
@@ -73,66 +56,6 @@ def subword_dispersion(soft: Iterable[np.ndarray]) -> float:
     """
     means = [contribution_entropy(p[p.any(1)]).mean() for p in soft if p.any()]
     return float(np.mean(means)) if means else float("nan")
-
-
-def _argmax(scores: np.ndarray, threshold: float) -> Links:
-    return {(int(i), j) for j, i in enumerate(scores.argmax(1)) if np.isfinite(scores[j, i])}
-
-
-def _threshold(scores: np.ndarray, threshold: float) -> Links:
-    return {(int(i), int(j)) for j, i in np.argwhere(normalise(scores) >= threshold)}
-
-
-def _mutual(scores: np.ndarray, threshold: float) -> Links:
-    p = normalise(scores)
-    best = p.argmax(0)
-    return {(i, j) for i, j in _argmax(scores, threshold) if best[i] == j and p[j, i] > 0}
-
-
-Extraction = Callable[[np.ndarray, float], Links]
-EXTRACTIONS: dict[str, Extraction] = {"argmax": _argmax, "threshold": _threshold, "mutual": _mutual}
-
-
-SUBWORD_ARGMAX = "subword_argmax"
-
-
-def subword_links(scores: np.ndarray, source: TokenWords, target: TokenWords) -> Links:
-    """Each target subword to its best source subword, given scores [T, S]; a word has the links of its subwords.
-
-    This is how the authors' code aligns (ding2019); special tokens are left out.
-    """
-    kept = [i for i, word in enumerate(source.word_ids) if word is not None]
-    if not kept:
-        return set()
-    words = [source.word_ids[kept[i]] for i in scores[:, kept].argmax(1)]  # of each target subword
-    return {(i, j) for i, j in zip(words, target.word_ids, strict=True) if i is not None and j is not None}
-
-
-def extract_links(scores: np.ndarray, extraction: str = "argmax", threshold: float = 0.2) -> Links:
-    """Hard links (source word, target word) from scores of words.
-
-    Args:
-        scores: [target words, source words], from `word_scores` or `soft_alignment`.
-        extraction: `argmax`: each target word to its best source word; `threshold`: all links with
-            p(i | t) >= threshold; `mutual`: links that are best for their target word and their source word.
-        threshold: above 0.
-
-    >>> sorted(extract_links(np.array([[0.9, 0.1], [0.6, 0.4]])))
-    [(0, 0), (0, 1)]
-    >>> extract_links(np.array([[0.9, 0.1], [0.6, 0.4]]), "mutual")
-    {(0, 0)}
-    """
-    check_extraction(extraction)
-    if extraction == SUBWORD_ARGMAX:
-        raise InputError("extraction", extraction, "needs scores of subwords", "use align without joint scores")
-    if not 0 < threshold <= 1:
-        raise InputError("threshold", threshold, "must be above 0 and at most 1")
-    return EXTRACTIONS[extraction](scores, threshold) if scores.size else set()
-
-
-def check_extraction(extraction: str) -> None:
-    """Raise for an unknown way to extract links."""
-    check_choice("extraction", extraction, (*EXTRACTIONS, SUBWORD_ARGMAX))
 
 
 def joint_scores(forward: np.ndarray, backward: np.ndarray) -> np.ndarray:
@@ -223,14 +146,9 @@ def make_aligner(model: Any, method: str, **settings: Any) -> AttributionMethod:
     return make_method(model, method, **{**own, **settings})
 
 
-def default_method(model: Any) -> str:
-    """`attention` if the model's config stores the layer and head that align best, else `smoothgrad`."""
-    return "attention" if getattr(model.config, "alignment", None) else "smoothgrad"
-
-
-def make_aligners(model: Any, method: str | None, **settings: Any) -> list[AttributionMethod]:
+def make_aligners(model: Any, method: str, **settings: Any) -> list[AttributionMethod]:
     """`make_aligner` of each method in `NAME+NAME:SETTING=VALUE+...`; only a single one has further settings."""
-    methods = parse_methods(method or default_method(model), "method")
+    methods = parse_methods(method, "method")
     if settings and len(methods) > 1:
         name = min(settings)
         raise InputError(name, None, "of several methods each has its own", f"write {method}:{name}=...")
@@ -255,7 +173,9 @@ def align_words(
 
     A pair with a side without words is not shown to the model and has no links; the translation of nothing is nothing.
     """
-    explainers = make_aligners(model, method, **settings)
+    if method is None and settings:
+        raise InputError(min(settings), None, "a setting of which method?", "give method")
+    explainers = make_aligners(model, method, **settings) if method else []
     check_extraction(extraction)  # wrong settings are refused before the work
     by_subwords = extraction == SUBWORD_ARGMAX
     extract_links(np.zeros((0, 0)), "argmax" if by_subwords else extraction, threshold)
@@ -269,6 +189,8 @@ def align_words(
     splitting = {"punctuation": punctuation, "words": words}
     with rows_among(full):
         pairs = Pairs.make(model, tokenizer, *sides, splitting, batch_size=batch_size, generate=generate)
+    if not method and pairs:
+        explainers = [make_aligner(model, "attention", **own_attention(model, pairs, batch_size).settings)]
     results = [explain(explainer, pairs, batch_size) for explainer in explainers]
     found = [_unaligned(s, t, text or "") for s, t, (_, text) in zip(sources, given, texts, strict=True)]
     for n, pair, each in zip(full, pairs, zip(*results, strict=True), strict=True):
@@ -303,7 +225,8 @@ def align(
         sources: one sentence, or a list of sentences; each a string, whose words stand between whitespace, or a list
             of words, which are kept as they are (the segmentation of gold links).
         targets: its translation or a list of them, in the same form; None lets the model translate.
-        method: an attribution method, None for `default_method(model)`; `lrp` explains the logit of the label here.
+        method: an attribution method, None for the model's own best attention (`own_attention`; chosen from at least
+            100 words, it is kept); `lrp` explains the logit of the label here.
             Several, e.g. `attention+saliency:aggregate=li2016`, align by the geometric mean of their p(i | t).
         settings: `batch_size`; `extraction` and `threshold`, see `extract_links`; `extraction="subword_argmax"`, see
             `subword_links`; `punctuation` and `words`, see `encode_source`; `generate`, arguments of `generate()`; all

@@ -14,11 +14,13 @@ import pytest
 
 import hf_nmt_interp as hni
 from hf_nmt_interp.analysis.alignment import extract_links, joint_links, joint_scores
+from hf_nmt_interp.analysis.own_attention import choose_attention
 from hf_nmt_interp.analysis.symmetrization import flip
 from hf_nmt_interp.cli import sharded_run
 from hf_nmt_interp.cli.loading import load
 from hf_nmt_interp.cli.shards import ShardFolder
 from hf_nmt_interp.cli.verbs import align as verb
+from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.text.pharaoh import format_links, read_links
 from tests.shard_files import bytes_of
 from tests.tiny_tokenizers import ENGLISH, GERMAN
@@ -68,7 +70,11 @@ def cut_off(monkeypatch):
 
 def test_the_default_method(run, model_folder, files) -> None:
     start = "align", "--model", model_folder
-    assert run(*start, *files) == run(*start, "--method", "smoothgrad", *files)
+    model, tokenizer = load(str(model_folder))
+    words = [[line.split() for line in lines] for lines in (ENGLISH, GERMAN)]
+    choice = choose_attention(model, Pairs.force(model, tokenizer, *words))
+    method = "attention:" + ",".join(f"{name}={json.dumps(value)}" for name, value in choice.settings.items())
+    assert run(*start, *files).out == run(*start, "--method", method, *files).out
     assert "--set: a setting of which method? give --method" in run(*start, *files, "--set", "layer=0").err
 
 

@@ -1,0 +1,95 @@
+"""Scores of words from scores of tokens, and links from them; definitions: docs/methods.md, Word alignment."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from hf_nmt_interp.errors import InputError, check_choice
+from hf_nmt_interp.text.pharaoh import Links
+from hf_nmt_interp.text.tokens import TokenWords
+
+
+def word_scores(scores: np.ndarray, source: TokenWords, target: TokenWords) -> np.ndarray:
+    """Scores [T, S] of tokens as scores [target words, source words], without special tokens.
+
+    Source subwords are summed, target subwords averaged; -inf for a word without subwords, which can have no link.
+    """
+
+    def members(side: TokenWords) -> np.ndarray:  # [words, tokens], 1 where the token is part of the word
+        return np.array(side.word_ids)[None] == np.arange(len(side.words))[:, None]
+
+    summed, averaged = members(source), members(target)
+    count = averaged.sum(1, keepdims=True)
+    words = averaged @ scores @ summed.T / np.maximum(count, 1)
+    return np.where((count > 0) & summed.any(1), words, -np.inf)
+
+
+def normalise(scores: np.ndarray) -> np.ndarray:
+    """p(i | t) proportional to max(0, score), by row; a row without a positive score is 0.
+
+    >>> normalise(np.array([[3.0, 1.0, -2.0], [-1.0, 0.0, -1.0]])).tolist()
+    [[0.75, 0.25, 0.0], [0.0, 0.0, 0.0]]
+    """
+    positive = np.maximum(scores, 0)
+    mass = positive.sum(-1, keepdims=True)
+    return np.divide(positive, mass, out=np.zeros_like(positive), where=mass > 0)
+
+
+def _argmax(scores: np.ndarray, threshold: float) -> Links:
+    return {(int(i), j) for j, i in enumerate(scores.argmax(1)) if np.isfinite(scores[j, i])}
+
+
+def _threshold(scores: np.ndarray, threshold: float) -> Links:
+    return {(int(i), int(j)) for j, i in np.argwhere(normalise(scores) >= threshold)}
+
+
+def _mutual(scores: np.ndarray, threshold: float) -> Links:
+    p = normalise(scores)
+    best = p.argmax(0)
+    return {(i, j) for i, j in _argmax(scores, threshold) if best[i] == j and p[j, i] > 0}
+
+
+Extraction = Callable[[np.ndarray, float], Links]
+EXTRACTIONS: dict[str, Extraction] = {"argmax": _argmax, "threshold": _threshold, "mutual": _mutual}
+
+
+SUBWORD_ARGMAX = "subword_argmax"
+
+
+def subword_links(scores: np.ndarray, source: TokenWords, target: TokenWords) -> Links:
+    """Each target subword to its best source subword, given scores [T, S]; a word has the links of its subwords.
+
+    This is how the authors' code aligns (ding2019); special tokens are left out.
+    """
+    kept = [i for i, word in enumerate(source.word_ids) if word is not None]
+    if not kept:
+        return set()
+    words = [source.word_ids[kept[i]] for i in scores[:, kept].argmax(1)]  # of each target subword
+    return {(i, j) for i, j in zip(words, target.word_ids, strict=True) if i is not None and j is not None}
+
+
+def extract_links(scores: np.ndarray, extraction: str = "argmax", threshold: float = 0.2) -> Links:
+    """Hard links (source word, target word) from scores of words.
+
+    Args:
+        scores: [target words, source words], from `word_scores` or `soft_alignment`.
+        extraction: `argmax`: each target word to its best source word; `threshold`: all links with
+            p(i | t) >= threshold; `mutual`: links that are best for their target word and their source word.
+        threshold: above 0.
+
+    >>> sorted(extract_links(np.array([[0.9, 0.1], [0.6, 0.4]])))
+    [(0, 0), (0, 1)]
+    >>> extract_links(np.array([[0.9, 0.1], [0.6, 0.4]]), "mutual")
+    {(0, 0)}
+    """
+    check_extraction(extraction)
+    if extraction == SUBWORD_ARGMAX:
+        raise InputError("extraction", extraction, "needs scores of subwords", "use align without joint scores")
+    if not 0 < threshold <= 1:
+        raise InputError("threshold", threshold, "must be above 0 and at most 1")
+    return EXTRACTIONS[extraction](scores, threshold) if scores.size else set()
+
+
+def check_extraction(extraction: str) -> None:
+    """Raise for an unknown way to extract links."""
+    check_choice("extraction", extraction, (*EXTRACTIONS, SUBWORD_ARGMAX))

@@ -1,0 +1,169 @@
+"""The cross-attention layer and head of a model that aligns words best, chosen without gold links.
+
+Deleting a source word lowers the probability of the target words that translate it. That needs a forward pass for each
+source word, so it is done for a few sentences only, and the layer and head whose links agree with it best is taken.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from huggingface_hub.constants import HF_HOME
+
+from hf_nmt_interp.analysis.links import extract_links, word_scores
+from hf_nmt_interp.attribution.attention import all_labels_as_inputs, attention_weights
+from hf_nmt_interp.attribution.tape import Tape
+from hf_nmt_interp.decoding.batch import Batch, Translation, batch_of, evaluating, label_log_probs, run_model
+from hf_nmt_interp.decoding.pairs import Pair, Pairs, Text
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.families import Parts, parts
+from hf_nmt_interp.text.files import write_whole
+from hf_nmt_interp.text.pharaoh import Links
+
+logger = logging.getLogger(__name__)
+
+SENTENCES, WORDS = 40, 250  # most sentences and about how many source words the choice is made on
+_KEPT = 100  # source words from which on it is kept for later runs
+_FOLDER = Path(HF_HOME) / "hf_nmt_interp" / "alignment"  # a file for each model
+_BOX = Path(__file__).with_name("own_attention.json")  # of the translators in the box, by fingerprint
+Key = tuple[int, int | None, bool]  # layer, head (None is the mean of all), shifted
+
+
+class AttentionChoice(NamedTuple):
+    """A way to align by attention: `AttentionWeights(model, layer, head, shifted)`; head None is the mean of all."""
+
+    layer: int
+    head: int | None
+    shifted: bool
+    aer: float
+
+    def store(self, model: Any) -> None:
+        """Make it the default of `attention` for this model; `save_pretrained` keeps it in config.json."""
+        model.config.alignment = self._asdict()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Of the method `attention`."""
+        return {"layer": self.layer, "head": self.head, "shifted": self.shifted}
+
+
+_CHOSEN: WeakKeyDictionary[Any, AttentionChoice] = WeakKeyDictionary()
+
+
+def own_attention(model: Any, pairs: Pairs, batch_size: int = 16) -> AttentionChoice:
+    """The choice stored in the model's config, or that `choose_attention` makes on the first of these pairs.
+
+    Made from enough pairs, it is kept for this model, and for later runs in the cache of Hugging Face.
+    """
+    if stored := getattr(model.config, "alignment", None):
+        return AttentionChoice(**stored)
+    if model in _CHOSEN:
+        return _CHOSEN[model]
+    name = _fingerprint(model)
+    file, known = _FOLDER / f"{name}.json", json.loads(_BOX.read_text(encoding="utf-8")).get(name)
+    if known or file.exists():
+        _CHOSEN[model] = AttentionChoice(**known or json.loads(file.read_text(encoding="utf-8")))
+        return _CHOSEN[model]
+    words = list(accumulate(len(pair.source.words) for pair in pairs[:SENTENCES]))
+    number = 1 + sum(total < WORDS for total in words[:-1])
+    choice = choose_attention(model, pairs[:number], batch_size)
+    head = "mean of its heads" if choice.head is None else f"head {choice.head}"
+    step = "one step later" if choice.shifted else "at the same step"
+    how = f"{1 - choice.aer:.0%} of its links are those of deleting source words in {number} sentences"
+    logger.warning("aligning by cross-attention layer %d, %s, %s: %s", choice.layer, head, step, how)
+    if words[-1] >= _KEPT:
+        _CHOSEN[model] = choice
+        try:
+            write_whole(file, json.dumps(choice._asdict()) + "\n", shared=True)
+        except OSError as error:
+            logger.warning("the choice cannot be kept in %s: %s", file, error)
+    return choice
+
+
+def _fingerprint(model: Any) -> str:
+    """Of the weights that cross-attention depends on first: those of its queries and keys."""
+    digest = hashlib.sha256(type(model).__name__.encode())
+    for attention in parts(model).cross:
+        for weight in attention.core.parameters():
+            digest.update(weight.detach().float().cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def choose_attention(model: Any, pairs: Pairs, batch_size: int = 16) -> AttentionChoice:
+    """The layer and head, plain or shifted, whose links agree best with `occlusion_links`; `aer` is 1 - agreement."""
+    found = links_of_pairs(model, pairs, batch_size)
+    reference = [occlusion_links(model, pair, batch_size) for pair in pairs]
+    total = sum(map(len, reference))
+    if not found or not total:
+        raise InputError("sources", None, "have no words to align", "name a method")
+
+    def agreement(key: Key) -> float:
+        return sum(len(a & b) for a, b in zip(found[key], reference, strict=True)) / total
+
+    best = max(found, key=agreement)  # of equal ones the first
+    return AttentionChoice(*best, 1 - agreement(best))
+
+
+@torch.no_grad()
+def occlusion_links(model: Any, pair: Pair, batch_size: int = 16) -> Links:
+    """Each target word to the source word without which it becomes least probable."""
+    ids = pair.ids
+    without = [[i for n, i in enumerate(ids.source_ids) if n not in own] for own in pair.source.positions]
+    rows = [Translation(source, ids.target_ids, ids.start_id) for source in (ids.source_ids, *filter(None, without))]
+    kept = [word for word, source in enumerate(without) if source]
+    found = []
+    with evaluating(model):
+        for start in range(0, len(rows), batch_size):
+            batch = batch_of(model, rows[start : start + batch_size])
+            found.append(label_log_probs(run_model(model, batch.inputs()).logits, batch.labels).cpu())
+    log_probs = torch.cat(found).double().numpy()  # [1 + kept words, T]
+    drops = np.full((len(pair.target.words), len(pair.source.words)), -np.inf)
+    for j, positions in enumerate(pair.target.positions):
+        if positions:
+            drops[j, kept] = (log_probs[:1, positions] - log_probs[1:, positions]).sum(1)
+    return extract_links(drops)
+
+
+def attention_links(
+    model: Any, tokenizer: Any, sources: Sequence[Text], targets: Sequence[Text], batch_size: int = 16
+) -> dict[Key, list[Links]]:
+    """Links of each sentence pair by each (layer, head, shifted), from one pass over the data."""
+    return links_of_pairs(model, Pairs.force(model, tokenizer, sources, targets), batch_size)
+
+
+def links_of_pairs(model: Any, pairs: Pairs, batch_size: int = 16) -> dict[Key, list[Links]]:
+    """`attention_links` of pairs that are encoded."""
+    translator = parts(model)
+    links: dict[Key, list[Links]] = {}
+    for rows, batch in pairs.batches(batch_size):
+        for (layer, head), weights in _cross_weights(model, translator, batch).items():
+            for shifted in (False, True):
+                found = links.setdefault((layer, head, shifted), [set()] * len(pairs))
+                for b, n in enumerate(rows):
+                    S, T = len(pairs[n].ids.source_ids), len(pairs[n].ids.target_ids)
+                    scores = weights[b, shifted : shifted + T, :S].float().cpu().numpy()
+                    found[n] = extract_links(word_scores(scores, pairs[n].source, pairs[n].target))
+    return links
+
+
+@torch.no_grad()
+def _cross_weights(model: Any, translator: Parts, batch: Batch) -> dict[tuple[int, int | None], torch.Tensor]:
+    """Cross-attention weights [B, T + 1, S] of each layer and head; head None is the mean."""
+    layers = [(n, a) for n, a in enumerate(translator.cross) if a.heads]
+    if not layers:
+        raise InputError("model", None, "it has lost all its cross-attention heads", "choose among those of another")
+    with evaluating(model), Tape([m for _, a in layers for m in a.recorded]) as tape:
+        run_model(model, batch.inputs() | {"decoder_input_ids": all_labels_as_inputs(model, batch)})
+    found: dict[tuple[int, int | None], torch.Tensor] = {}
+    for layer, attention in layers:
+        weights = attention_weights(tape, attention, batch.attention_mask)
+        found[layer, None] = weights.mean(1)
+        found |= {(layer, head): weights[:, h] for h, head in enumerate(attention.heads)}
+    return found
