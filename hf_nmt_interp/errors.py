@@ -57,4 +57,5 @@ def check_choice(argument: str, value: Any, known: Iterable[str], remedy: str = 
     hf_nmt_interp.errors.InputError: ties: 'last' is not one of first, mean
     """
     if value not in (known := list(known)):
+        value = value[:80] if isinstance(value, str) else value
         raise InputError(argument, value, f"is not one of {', '.join(known)}", remedy)

@@ -23,6 +23,7 @@ from hf_nmt_interp.attribution.registry import METHODS, make_method, parse_metho
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.pairs import Pairs, Text
 from hf_nmt_interp.errors import InputError, rows_among
+from hf_nmt_interp.models.families import parts
 from hf_nmt_interp.text.pharaoh import Links
 from hf_nmt_interp.text.tokens import Punctuation, Words, as_sentences, join_words, words_of
 
@@ -176,6 +177,8 @@ def align_words(
     if method is None and settings:
         raise InputError(min(settings), None, "a setting of which method?", "give method")
     explainers = make_aligners(model, method, **settings) if method else []
+    if not method:
+        parts(model)  # one that is not supported is refused first
     check_extraction(extraction)  # wrong settings are refused before the work
     by_subwords = extraction == SUBWORD_ARGMAX
     extract_links(np.zeros((0, 0)), "argmax" if by_subwords else extraction, threshold)

@@ -141,10 +141,12 @@ def test_numbers_with_too_many_digits(run, model_folder, tmp_path):
             list(read_jsonl(tmp_path / name))
     for value in (many, "[" * 100_000):
         code, _, err = run(
-            "attribute", "--model", model_folder, "--method", "attention", "--set", f"layer={value}", "x"
+            "attribute", "--model", model_folder, "--method", "attention", "--set", f"head={value}", "x"
         )
         assert (code, len(err) < 200) == (2, True)
-        assert "--set: layer=" in err
+        assert "--set: head=" in err
+        code, _, err = run("attribute", "--model", model_folder, "--method", f"attention:layer={value}", "x")
+        assert (code, len(err) < 200) == (2, True)
     for flag in ("--limit", "--batch-size", "--beams"):
         code, _, err = run("translate", flag, 10**30, "x")
         assert (code, f"{flag}: '1{'0' * 30}' is not a whole number from 1 to 999999999" in err) == (2, True)

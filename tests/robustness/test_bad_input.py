@@ -52,7 +52,7 @@ def test_unusual_text_is_explained(translator_of, family, kind):
         assert result.conservation_gap <= 1e-4
         result.to_words()
         result.to_html()
-        links = hni.align(model, tokenizer, source, target, method="attention")
+        links = hni.align(model, tokenizer, source, target, method="attention", words="spaces")
         S, T = len(source.split()), len(target.split())
         assert all(i < S and j < T for i, j in links)
     assert hni.attribute(model, tokenizer, [WEIRD[kind]], method="attention")[0].source.shape[1] >= 1
@@ -203,8 +203,8 @@ def test_other_right_types_give_the_same():
         ("lrp", {"alpha": "1"}, "alpha: '1' is not of type float"),
         ("lrp", {"rule": "epsilon", "epsilon": 0.0}, "epsilon: 0.0 must be positive"),
         ("lrp", {"logit": True}, "logit: True is not of type str"),
-        ("attention", {"layer": "1"}, "layer: '1' is not of type int or None"),
-        ("attention", {"layer": True}, "layer: True is not of type int or None"),
+        ("attention", {"layer": "1"}, "layer: '1' is not one of mean"),
+        ("attention", {"layer": True}, "layer: True is not of type int or str or None"),
         ("attention", {"layer": 9}, "layer: 9 is out of range; the decoder has 2 layers"),
         ("attention", {"head": -1}, "head: -1 is not a cross-attention head"),
         ("smoothgrad", {"sigma": INF}, "sigma: inf must be above 0 and finite"),
