@@ -31,18 +31,21 @@ class Snapshot:
     kept: Tensor  # [N, L], which source positions a word has
     scores: dict[str, Tensor]  # by name, [N, L]
     performance: float  # share of output words that the model predicts right after the right prefix
+    bleu: float | None = None  # of greedy translations, from 0 to 1; None if it was not measured
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file; a kill leaves the whole file or none."""
         with atomic(path) as part:
-            save_file({"kept": self.kept, **self.scores}, part, {"performance": repr(self.performance)})
+            numbers = {"performance": self.performance} | ({} if self.bleu is None else {"bleu": self.bleu})
+            save_file({"kept": self.kept, **self.scores}, part, {name: repr(x) for name, x in numbers.items()})
 
     @classmethod
     def load(cls, path: str | Path) -> "Snapshot":
         """Read what `save` wrote."""
         with safe_open(path, "pt") as file:
             scores = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dictionary
-            return cls(scores.pop("kept"), scores, float(file.metadata()["performance"]))
+            numbers = {name: float(text) for name, text in file.metadata().items()}
+            return cls(scores.pop("kept"), scores, **numbers)
 
 
 def take_snapshot(

@@ -3,6 +3,7 @@
 One unpadded sentence at a time, float64; the models are holders of weights only.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
@@ -109,3 +110,18 @@ def expectation_maximisation(pairs: Sequence[tuple[Sequence, Sequence]], iterati
                     table[x, y] += weight
         trans = translation(table)
     return trans
+
+
+def logistic_logits(weight: Sequence[Sequence[float]], words: Sequence[int]) -> list[float]:
+    """beta_log x, x the counts of words divided by the length (eq. 55)."""
+    x = [words.count(word) / len(words) for word in range(len(weight[0]))]
+    return [sum(b * share for b, share in zip(row, x, strict=True)) for row in weight]
+
+
+def logistic_loss(weight: Sequence[Sequence[float]], texts: Sequence[tuple[Sequence[int], int]], l2: float) -> float:
+    """mean over texts of -log softmax(beta_log x)_y, + l2 / 2 times the sum of all squares of beta_log."""
+    total = 0.0
+    for words, label in texts:
+        logits = logistic_logits(weight, words)
+        total += math.log(sum(math.exp(z) for z in logits)) - logits[label]
+    return total / len(texts) + l2 / 2 * sum(b * b for row in weight for b in row)
