@@ -125,3 +125,16 @@ def logistic_loss(weight: Sequence[Sequence[float]], texts: Sequence[tuple[Seque
         logits = logistic_logits(weight, words)
         total += math.log(sum(math.exp(z) for z in logits)) - logits[label]
     return total / len(texts) + l2 / 2 * sum(b * b for row in weight for b in row)
+
+
+def attended_loss(alpha: Sequence[float], gamma: Sequence[Sequence[float]], label: int) -> float:
+    """-log softmax(sum_l alpha_l gamma_l)_y (eq. 28)."""
+    z = [sum(a * row[o] for a, row in zip(alpha, gamma, strict=True)) for o in range(len(gamma[0]))]
+    return math.log(sum(math.exp(x) for x in z)) - z[label]
+
+
+def best_of_a_grid(gamma: Sequence[Sequence[float]], label: int, parts: int) -> tuple[float, list[float]]:
+    """The lowest loss over all weights of three positions that are multiples of 1 / parts, and these weights."""
+    grid = ([i, j, parts - i - j] for i in range(parts + 1) for j in range(parts + 1 - i))
+    weights = ([n / parts for n in point] for point in grid)
+    return min((attended_loss(alpha, gamma, label), alpha) for alpha in weights)
