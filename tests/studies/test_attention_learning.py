@@ -1,4 +1,7 @@
-"""Curves and the row of table 2 from hand-made snapshots; also for report/attention_learning.py."""
+"""Curves and the rows of the tables from hand-made snapshots.
+
+Also for report/attention_learning.py and report/snell_tables.py.
+"""
 
 import pytest
 import torch
