@@ -30,7 +30,7 @@ def bag_of_words(examples: Sequence[Example], vocab_size: int) -> Tensor:
     return x.coalesce()
 
 
-def fit_logistic(x: Tensor, y: Tensor, classes: int, l2: float, max_iter: int = 1000) -> Tensor:
+def fit_logistic(x: Tensor, y: Tensor, classes: int, l2: float, max_iter: int = 200) -> Tensor:
     """beta_log [O, V] that minimises mean_m -log softmax(beta_log x_m)_(y_m) + l2 / 2 |beta_log|^2 (eq. 55).
 
     Args:
@@ -38,7 +38,7 @@ def fit_logistic(x: Tensor, y: Tensor, classes: int, l2: float, max_iter: int = 
         y: [M] classes.
         classes: O.
         l2: strength of the penalty, above 0: else words of one class only have no finite optimum.
-        max_iter: most steps of the optimizer, L-BFGS.
+        max_iter: most steps of the optimizer, L-BFGS; a weak penalty may need more, which changes little.
     """
     if not l2 > 0:
         raise InputError("l2", l2, "must be above 0")
