@@ -24,8 +24,9 @@ SNAPSHOT_SCORES = ("alpha", "beta", "delta")
 class Snapshot:
     """A model at one step of its training; rows are the output words of the whole set, in its order.
 
-    Scores are "alpha", attention weights (mean over heads); "beta", the lexical probe as a log-probability, which has
-    the order of the probability but no ties from rounding; "delta", the influence of source words by gradients.
+    Scores are "alpha", attention weights (mean over heads); "beta", the lexical probe as log-odds, which have the
+    order of the probability but, unlike it and its logarithm, do not round to one number where it is near 1; "delta",
+    the influence of source words by gradients.
     """
 
     kept: Tensor  # [N, L], which source positions a word has
@@ -69,7 +70,7 @@ def take_snapshot(
             attentions = output.attentions if "attentions" in output else output.cross_attentions
             found["alpha"].append(attentions[-1].mean(1)[real])
         if "beta" in scores:
-            found["beta"].append(lexical_probe(model, **batch).log_beta[real])
+            found["beta"].append(lexical_probe(model, **batch).log_odds[real])
         if "delta" in scores:
             found["delta"].append(flip_influence(model, **batch)[real])
         positions = batch["attention_mask"].bool()[:, None].expand(-1, labels.shape[1], -1)

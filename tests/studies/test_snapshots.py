@@ -25,7 +25,7 @@ def test_rows_are_the_output_words_in_order(tmp_path):
         outputs = model(**batch, output_attentions=True)
         expected = {
             "alpha": outputs.cross_attentions[0].mean(1),
-            "beta": lexical_probe(model, **batch).log_beta,
+            "beta": lexical_probe(model, **batch).log_odds,
             "delta": flip_influence(model, **batch),
         }
         right += (outputs.logits.argmax(-1) == batch["labels"]).sum().item()
