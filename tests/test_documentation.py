@@ -5,6 +5,8 @@ import json
 import re
 import shlex
 import subprocess
+import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,19 @@ def test_what_is_shown_can_be_wrong():
         assert_as_shown("12 heads", "13 heads")
 
 
+def write_rated_sentences(path: Path) -> None:
+    """A package like the one that the page on learning takes its reviews from, with made-up sentences."""
+    lines = "".join(f"{n}\t{rating}\tA film, number {n}.\n" for n, rating in enumerate([-2.5, 0.5, 1.5] * 1000, 1))
+    inner, outer = "hutto_ICWSM_2014", "vaderSentiment-0.5/additional_resources"
+    folder = path.parent / inner
+    folder.mkdir()
+    (folder / "movieReviewSnippets_GroundTruth.txt").write_text(lines, encoding="utf-8")
+    with tarfile.open(path.parent / f"{inner}.tar.gz", "w:gz") as files:
+        files.add(folder, inner)
+    with zipfile.ZipFile(path, "w") as package:
+        package.write(path.parent / f"{inner}.tar.gz", f"{outer}/{inner}.tar.gz")
+
+
 @pytest.mark.parametrize(("code", "shown"), blocks("python", r"(?:\n```text\n(.*?)^```)?"))
 def test_python_block_prints_what_is_shown(
     code: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
@@ -65,6 +80,8 @@ def test_python_block_prints_what_is_shown(
         pytest.importorskip("eflomal", reason="the yardstick extra is not installed")
         for name in ("train", "test"):
             write_parallel(tmp_path, name, made_up_pairs(16))
+    if "vaderSentiment" in code:
+        write_rated_sentences(tmp_path / "vaderSentiment-0.5.zip")
     exec(compile(code, "documentation", "exec"), {})
     if shown:
         assert_as_shown(capsys.readouterr().out, shown)

@@ -17,7 +17,9 @@ from tests.made_up_corpus import made_up_pairs
 from tests.pages import PAGES, ROOT, load_script
 
 # installs, the tests themselves, files; a study that finds no good heads in two steps (its own test gives it one)
-SKIPPED = re.compile(r"^pip install|^HYPOTHESIS_PROFILE|^printf|^cat |^python \S+/study_toy_attention\.py heads")
+SKIPPED = re.compile(
+    r"^pip install|^pip download|^HYPOTHESIS_PROFILE|^printf|^cat |^python \S+/study_toy_attention\.py heads"
+)
 ALWAYS = """max_steps 2, early_steps 0 1, every 1, steps 2, classifier_steps 2, trials 1, candidates 4, seeds 2,
     tokens_per_batch 100, save_steps 1, eval_steps 1, warmup_steps 1, test_size 4, sizes 4 8, vocab_size 60,
     prefix reference"""
@@ -84,6 +86,9 @@ def make_files(folder: Path, script: str) -> None:
         else:
             lines = [word.replace(" ", "\t") for word in TREE * 3]
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for name in re.findall(r"--(?:train|valid) ([\w./-]+\.csv)", script):
+        rows = [f"{pair[0]},{number % 2}" for number, pair in enumerate(pairs)]
+        (folder / name).write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
     dataset = folder / "Helsinki-NLP" / "opus-100"
     dataset.mkdir(parents=True)
     rows = [json.dumps({"translation": dict(zip(("en", "de"), pair, strict=True))}) for pair in pairs]

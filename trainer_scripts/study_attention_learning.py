@@ -1,4 +1,4 @@
-"""How attention learns (snell2021, sections 2 and 3): the row of table 2 for a data set, with curves and a figure.
+"""How attention learns (snell2021, sections 2 and 3): rows of tables 2 to 8 for a data set, curves and a figure.
 
 Trains the LSTM model as usual (alpha, beta, Delta), with attention frozen to uniform (beta_uf), as usual from a second
 seed (for xi), and the bag-of-words proxy (beta_px), and looks at each of them on the whole validation set again and
@@ -13,12 +13,18 @@ Examples:
     python trainer_scripts/study_attention_learning.py --task classification --output_dir runs/keywords \
         --tokens_per_batch 1280 --max_steps 1000
 
-    # ... or your own: each line a class, a tab, and words between spaces
+    # ... or your own: each line a class, a tab, and words between spaces ...
     python trainer_scripts/study_attention_learning.py --task classification --output_dir runs/reviews \
         --train train.tsv --valid valid.tsv --tokens_per_batch 5000 --max_steps 4000
 
-Run the same command again to resume. The output folder gets a folder for each training, with its
-checkpoints and `snapshots/`; `row.csv`, the table's row; `curves.csv` with all agreements at all steps; `curves.svg`.
+    # ... or .csv, .jsonl and .parquet files, or splits of a `datasets` set, with fields for text and class
+    python trainer_scripts/study_attention_learning.py --task classification --output_dir runs/imdb \
+        --dataset imdb --train train --valid test --punctuation separate --max_length 400 --max_valid 4000 --frozen
+
+Run the same command again to resume. The output folder gets a folder for each training, with its checkpoints and
+`snapshots/`; `row.csv`, the rows of tables 5 and 3 (with BLEU: 6 and 4); `curves.csv`, all agreements at all steps;
+`curves.svg`. `--on train` has them for a sample of the training set (tables 7 and 8) in files that end with `-train`.
+Classification also fits a logistic regression (table 11); `--frozen` trains an attention alone (table 10).
 """
 
 import sys
@@ -48,7 +54,15 @@ class StudyArguments:
     uniform_steps: int = option(0, "Length of the uniform training; 0 for --max_steps.")
     second_seed_steps: int = option(0, "Length of the second seed's; 0 for --max_steps.")
     proxy_steps: int = option(0, "Length of the proxy's; 0 for --max_steps.")
-    paper: str | None = option(None, "Row of table 2 to print below, e.g. Multi30k.")
+    frozen: bool = option(False, "Also train a model of which all but the attention is frozen (table 10).")
+    frozen_steps: int = option(0, "Length of that training; 0 for --max_steps.")
+    performance: str = option("accuracy", "Of words, or bleu of greedy translations; xi is measured in it.")
+    bleu_sentences: int = option(200, "Sentences translated for BLEU at each look.")
+    on: list[str] = option(["valid"], "Sets to look at: valid, train (a sample of --max_valid examples) or both.")
+    text_field: str = option("text", "Field of the text in --dataset, .csv, .jsonl or .parquet (classification).")
+    label_field: str = option("label", "Field of the class in them.")
+    embeddings: str | None = option(None, "File of word vectors like GloVe's to start from (classification).")
+    paper: str | None = option(None, "Data set of the paper whose rows are printed below, e.g. Multi30k.")
     valid_tokens: int = option(2000, "Tokens of a validation batch, per side.")
 
 
@@ -71,14 +85,17 @@ def main() -> None:
     task = make_task(study, data, config)
     folder = Path(config.output_dir)
     for name, run in RUNS.items():
+        if name == "frozen" and not study.frozen:
+            continue
         steps = getattr(study, f"{name}_steps", 0) or config.max_steps
-        if is_complete(folder / name, steps):
+        if is_complete(folder / name, steps, study.on):
             continue
         own = ["--output_dir", str(folder / name), "--max_steps", str(steps), "--seed", str(config.seed + run.seed)]
         own_config = read_arguments(parser, [*sys.argv[1:], *own])[2]
         set_seed(own_config.seed)
         train_run(name, study, task, own_config)
-    print(write_learning(folder, study.paper))
+    task.finish(folder, study.on)
+    print(write_learning(folder, study.paper, study.performance, study.on))
 
 
 if __name__ == "__main__":

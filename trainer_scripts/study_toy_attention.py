@@ -7,6 +7,9 @@ Examples:
     # all others but heads
     python trainer_scripts/study_toy_attention.py copying mixture permuted locality frozen --output_dir runs/toy
 
+    # locality with classifiers that read from left to right only
+    python trainer_scripts/study_toy_attention.py locality --output_dir runs/forward --bidirectional false
+
     # heads: other settings find no bad ones
     python trainer_scripts/study_toy_attention.py heads --output_dir runs/heads --steps 140 \
         --candidates 24 --trials 1 --model_seed 7
@@ -32,7 +35,9 @@ has failed below 60 %. A model that only knows which words it has not written ye
 
 import argparse
 from dataclasses import MISSING, fields
+from typing import Any
 
+from hf_nmt_interp.errors import check_choice
 from hf_nmt_interp.studies.toy_attention import STUDIES, ToySettings
 from hf_nmt_interp.training.launch import run_script
 
@@ -41,9 +46,21 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("studies", nargs="+", choices=STUDIES, metavar="STUDY", help=", ".join(STUDIES))
     for one in fields(ToySettings):
+        kind = str if one.type is bool else one.type
         given = {"required": True} if one.default is MISSING else {"default": one.default}
-        parser.add_argument(f"--{one.name}", type=one.type, help=one.metadata["help"], **given)
+        if one.type is bool:
+            given = {"default": str(one.default).lower(), "metavar": "true|false"}
+        parser.add_argument(f"--{one.name}", type=kind, help=one.metadata["help"], **given)
     return parser
+
+
+def read_settings(arguments: dict[str, Any]) -> ToySettings:
+    """Settings of the command line; switches are true or false."""
+    for one in fields(ToySettings):
+        if one.type is bool:
+            check_choice(f"--{one.name}", arguments[one.name], ("true", "false"))
+            arguments[one.name] = arguments[one.name] == "true"
+    return ToySettings(**arguments)
 
 
 def main() -> None:
@@ -54,7 +71,7 @@ def main() -> None:
 
     arguments = vars(make_parser().parse_args())
     studies = arguments.pop("studies")
-    settings = ToySettings(**arguments)
+    settings = read_settings(arguments)
     settings.keep()
     for name in studies:
         rows, summary_rows, label = STUDIES[name](settings)

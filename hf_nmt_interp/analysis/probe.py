@@ -24,11 +24,14 @@ class Probe:
 
     Attributes:
         log_beta: [B, T, S] log-probability of y_t if the network attends to l only, -inf at padding.
+        log_odds: [B, T, S] log(beta / (1 - beta)), from the logits: it has the order of beta, but where beta is near 1
+            float32 rounds many different log_beta to 0, and none of these; 0 at padding.
         gamma: [B, T, S] logit of y_t then, for classifiers its log-odds; with `vocabulary` [B, T, S, V]; 0 at padding.
         kept: [B, T, S], False at padding.
     """
 
     log_beta: Tensor
+    log_odds: Tensor
     gamma: Tensor
     kept: Tensor
 
@@ -72,16 +75,24 @@ class _Collector:
         self.kept = (mask != 0)[:, None, :] & (labels != -100)[:, :, None]
         self.labels = labels
         self.log_beta = torch.full(self.kept.shape, -torch.inf, dtype=like.dtype, device=like.device)
+        self.log_odds = like.new_zeros(self.kept.shape)
         self.gamma = like.new_zeros(*self.kept.shape, *sizes)
 
     def put(self, where: tuple[Tensor, Tensor, Tensor], logits: Tensor) -> None:
         """Logits [N, V] of the triples (sentence, step, position) given."""
         labels = self.labels[where[:2]]
         self.log_beta[where] = -F.cross_entropy(logits, labels, reduction="none")
+        self.log_odds[where] = _log_odds(logits, labels)
         self.gamma[where] = logits if self.gamma.ndim > 3 else logits.gather(1, labels[:, None])[:, 0]
 
     def probe(self) -> Probe:
-        return Probe(self.log_beta, self.gamma, self.kept)
+        return Probe(self.log_beta, self.log_odds, self.gamma, self.kept)
+
+
+def _log_odds(logits: Tensor, labels: Tensor) -> Tensor:
+    """logit of y minus the log of the sum of exp of all others [...], from logits [..., V] and labels y [...]."""
+    at = labels[..., None]
+    return logits.gather(-1, at)[..., 0] - logits.scatter(-1, at, -torch.inf).logsumexp(-1)
 
 
 def _luong(model: Any, batch: Batch, vocabulary: bool) -> Probe:
@@ -105,13 +116,15 @@ def _states_only(model: Any, input_ids: Tensor, labels: Tensor, mask: Tensor | N
     logits = model.output_logits(model(input_ids, mask, output_hidden_states=True).hidden_states[0])  # [B, S, V]
     picked = labels.clamp(min=0)[:, None].expand(-1, logits.shape[1], -1)  # [B, S, T]
     log_beta = logits.log_softmax(-1).gather(-1, picked).transpose(1, 2)
+    columns = [_log_odds(logits, picked[..., t]) for t in range(picked.shape[-1])]  # T of [B, S]
+    log_odds = torch.stack(columns, 1) * kept
     if vocabulary:
         gamma = logits[:, None] * kept[..., None]  # [B, T, S, V]
     elif isinstance(model, LSTMAttentionForSequenceClassification):
-        gamma = (log_beta - torch.log1p(-log_beta.exp())) * kept
+        gamma = log_odds
     else:
         gamma = logits.gather(-1, picked).transpose(1, 2) * kept
-    return Probe(log_beta.masked_fill(~kept, -torch.inf), gamma, kept)
+    return Probe(log_beta.masked_fill(~kept, -torch.inf), log_odds, gamma, kept)
 
 
 def _one_state_memories(model: Any, batch: Batch, vocabulary: bool) -> Probe:

@@ -1,59 +1,81 @@
-"""How attention learns: the row of table 2 beside the paper's, and curves over training (snell2021)."""
+"""How attention learns: the rows of tables 3 to 8 beside the paper's, and curves over training (snell2021)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hf_nmt_interp.errors import check_choice
+from hf_nmt_interp.report.snell_tables import DATA_SETS, TABLES, paper_row
 from hf_nmt_interp.report.style import draw_lines, panels, save
-from hf_nmt_interp.studies.attention_learning import MEASURES, RUNS, Row, learning_curves, read_snapshots, table_row
+from hf_nmt_interp.studies.attention_learning import MEASURES, PAIRS, Row, learning_curves, read_runs, table_row
 from hf_nmt_interp.text.files import write_whole
 from hf_nmt_interp.text.tables import csv_text
 
-_COLUMNS = [
-    *("A(alpha,beta_uf)", "A(beta_uf,beta_px)", "A(delta,beta_uf)", "A(alpha,beta)", "A(random)"),
-    *("xi(alpha,beta_uf)", "xi(alpha,beta)", "xi*"),
-]
-# table 2 of the paper
-PAPER: dict[str, tuple[int, ...]] = {
-    "IMDB": (53, 82, 62, 60, 5, 87, 87, 90),
-    "AG News": (39, 55, 43, 48, 6, 94, 95, 96),
-    "20 NG": (65, 41, 65, 63, 5, 91, 85, 94),
-    "SST": (20, 34, 22, 25, 8, 78, 82, 84),
-    "Multi30k": (31, 34, 27, 49, 7, 43, 49, 66),
-    "IWSLT14": (36, 39, 28, 55, 7, 36, 44, 67),
-    "News It-Pt": (29, 39, 25, 52, 6, 22, 25, 55),
-}
+# columns of the two halves of table 5; the last two of the first half are those of tables 10 and 11
+_HALVES = (
+    [*(f"A({pair})" for pair in PAIRS), "A(random)", "A(alpha,alpha_fr)", "A(beta_uf,beta_log)"],
+    [*(f"xi({pair})" for pair in PAIRS), "xi*"],
+)
+_SHORT = {"agreement": "A", "kendall_tau": "tau"}
 
 
-def write_learning(folder: str | Path, paper: str | None = None) -> str:
-    """Write row, curves and figure of all snapshots in a study's folder; return the table, as of `learning_text`."""
-    runs = {name: read_snapshots(Path(folder, name)) for name in RUNS}
-    curves = {measure: learning_curves(runs, measure) for measure in MEASURES}
-    found = {measure: table_row(rows) for measure, rows in curves.items()}
-    write_whole(Path(folder, "row.csv"), csv_text([{"measure": name} | row for name, row in found.items()]))
-    plot_agreement(curves["agreement"], Path(folder, "curves.svg"))
-    return learning_text({"A": found["agreement"], "tau": found["kendall_tau"]}, paper)
+def write_learning(
+    folder: str | Path, paper: str | None = None, performance: str = "accuracy", on: Sequence[str] = ("valid",)
+) -> str:
+    """Write rows, curves and figure of all snapshots in a study's folder; return the tables, as of `learning_text`.
+
+    Args:
+        folder: of the study.
+        paper: data set of the paper whose rows are put beside them.
+        performance: that xi is measured in, "accuracy" or "bleu".
+        on: sets whose snapshots are read; "train" has files of its own, whose names end with `-train`.
+    """
+    texts = []
+    for name in on:
+        runs, ending = read_runs(folder, name), "" if name == "valid" else f"-{name}"
+        curves = {measure: learning_curves(runs, measure) for measure in MEASURES}
+        found = {measure: table_row(rows, performance) for measure, rows in curves.items()}
+        cells = [{"measure": measure, "performance": performance} | row for measure, row in found.items()]
+        write_whole(Path(folder, f"row{ending}.csv"), csv_text(cells))
+        plot_agreement(curves["agreement"], Path(folder, f"curves{ending}.svg"))
+        if len(on) > 1:
+            texts.append(f"on {name}:")
+        texts.append(learning_text(found, paper, performance, name))
+    return "\n\n".join(texts)
 
 
-def learning_text(found: Mapping[str, Row], paper: str | None = None) -> str:
-    """The table for a terminal of 80 columns: rows of `table_row` by name, and the paper's of one of its data sets."""
-    rows = learning_rows(found, paper)
+def learning_text(
+    found: Mapping[str, Row], paper: str | None = None, performance: str = "accuracy", on: str = "valid"
+) -> str:
+    """The table for a terminal of 80 columns, in two halves: rows of `table_row` by measure, with the paper's."""
+    rows = learning_rows(found, paper, performance, on)
+    halves = [["", *(name for name in map(_symbols, half) if any(row.get(name) for row in rows))] for half in _HALVES]
+    return "\n\n".join(_aligned([{name: row.get(name, "") for name in half} for row in rows]) for half in halves)
+
+
+def _aligned(rows: Sequence[dict[str, str]]) -> str:
     columns = [[name, *(row[name] for row in rows)] for name in rows[0]]
     padded = [[cell.rjust(max(map(len, column))) for cell in column] for column in columns]
     return "\n".join(map("  ".join, zip(*padded, strict=True)))
 
 
-def learning_rows(found: Mapping[str, Row], paper: str | None = None) -> list[dict[str, str]]:
-    """Rows of text for `learning_text`."""
+def learning_rows(
+    found: Mapping[str, Row], paper: str | None = None, performance: str = "accuracy", on: str = "valid"
+) -> list[dict[str, str]]:
+    """Rows of text for `learning_text`; a column that is empty in all rows of ours is empty in the paper's, too."""
+    if paper is not None:
+        check_choice("paper", paper, DATA_SETS, "these are in table 5")
 
     def text(row: Row, name: str) -> str:
         star = "*" if name in row["starred"].split() else ""
         return "" if row[name] is None else f"{row[name]:.1f}{star}"
 
-    rows = [{"": name, **{_symbols(c): text(row, c) for c in _COLUMNS}} for name, row in found.items()]
-    if paper is not None:
-        check_choice("paper", paper, PAPER, "these are in table 2")
-        rows.append({"": "paper", **dict(zip(map(_symbols, _COLUMNS), map(str, PAPER[paper]), strict=True))})
+    rows = []
+    for measure, row in found.items():
+        rows.append({"": _SHORT[measure], **{_symbols(c): text(row, c) for half in _HALVES for c in half}})
+        number = TABLES.get((measure, performance, on))
+        if paper is not None and number and (cells := paper_row(number, paper)):
+            shown = {_symbols(c): cell for c, cell in cells.items() if row[c] is not None}
+            rows.append({"": f"table {number}", **shown})
     return rows
 
 
@@ -84,7 +106,7 @@ def _symbols(name: str) -> str:
     >>> _symbols("A(alpha,beta_uf)")
     'A(α,βuf)'
     """
-    words = {"alpha_2": "α₂", "alpha": "α", "beta_": "β", "beta": "β", "delta": "Δ", "xi": "ξ", "A(random)": "Â"}
-    for word, symbol in words.items():
+    words = {"alpha_2": "α₂", "alpha_": "α", "alpha": "α", "beta_": "β", "beta": "β", "delta": "Δ", "xi": "ξ"}
+    for word, symbol in (words | {"A(random)": "Â"}).items():
         name = name.replace(word, symbol)
     return name

@@ -26,8 +26,13 @@ CURVES = {
     "A(alpha,beta_uf)": ("alpha", "uniform", "beta"),
     "A(delta,beta_uf)": ("delta", "uniform", "beta"),
     "A(alpha,alpha_2)": ("alpha", "second_seed", "alpha"),
+    "A(alpha,alpha_fr)": ("alpha", "frozen", "alpha"),
 }
-SNAPSHOTS = "snapshots"  # folder of a training
+# name of the curve -> training whose probe at its end is compared with that of the uniform training
+BAGS = {"A(beta_uf,beta_px)": "proxy", "A(beta_uf,beta_log)": "logistic"}
+PAIRS = ("alpha,beta_uf", "beta_uf,beta_px", "delta,beta_uf", "alpha,beta")  # of table 5
+PERFORMANCES = ("accuracy", "bleu")
+SNAPSHOTS = {"valid": "snapshots", "train": "snapshots-train"}  # folder of a training, by the set looked at
 _ROWS = 1000  # output words whose pairs of positions are held at a time
 
 
@@ -39,14 +44,18 @@ class TrainingRun:
     seed: int  # added to that of the study
     scores: tuple[str, ...]  # that its snapshots hold
     last_scores: tuple[str, ...] = ()  # more of them at the end
+    trained: str = ""  # beginning of the names of the weights that are trained; all others keep their first values
+    translates: bool = False  # whether its translations are scored by BLEU
 
 
 RUNS = {
-    "standard": TrainingRun("learned", 0, ("alpha",), ("beta", "delta")),
+    "standard": TrainingRun("learned", 0, ("alpha",), ("beta", "delta"), translates=True),
     "uniform": TrainingRun("uniform", 0, ("beta",)),
     "proxy": TrainingRun(None, 0, ("beta",)),
-    "second_seed": TrainingRun("learned", 1, ("alpha",)),
+    "second_seed": TrainingRun("learned", 1, ("alpha",), translates=True),
+    "frozen": TrainingRun("learned", 1, ("alpha",), trained="attention."),
 }
+OPTIONAL = ("frozen", "logistic")  # a study may be without them
 
 
 def evaluation_steps(last: int, early: Sequence[int], every: int) -> list[int]:
@@ -61,17 +70,28 @@ def evaluation_steps(last: int, early: Sequence[int], every: int) -> list[int]:
     return sorted({*(step for step in early if step < last), *later, last})
 
 
-def read_snapshots(folder: str | Path) -> dict[int, Snapshot]:
-    """Snapshots of a run by step, in order."""
-    files = {int(path.stem): path for path in Path(folder, SNAPSHOTS).glob("*.safetensors")}
+def read_snapshots(folder: str | Path, on: str = "valid") -> dict[int, Snapshot]:
+    """Snapshots of a run on one of the sets by step, in order."""
+    files = {int(path.stem): path for path in Path(folder, SNAPSHOTS[on]).glob("*.safetensors")}
     if not files:
-        raise InputError("folder", str(folder), f"has no {SNAPSHOTS}/*.safetensors", "run the training first")
+        raise InputError("folder", str(folder), f"has no {SNAPSHOTS[on]}/*.safetensors", "run the training first")
     return {step: Snapshot.load(files[step]) for step in sorted(files)}
 
 
-def is_complete(folder: str | Path, steps: int) -> bool:
-    """Whether a training has got to its last step."""
-    return Path(folder, SNAPSHOTS, f"{steps}.safetensors").exists()
+def read_runs(folder: str | Path, on: str = "valid") -> dict[str, dict[int, Snapshot]]:
+    """Snapshots of all trainings of a study's folder; those that are optional may be missing."""
+    names = dict.fromkeys([*RUNS, *OPTIONAL])
+    present = [name for name in names if name not in OPTIONAL or Path(folder, name, SNAPSHOTS[on]).exists()]
+    return {name: read_snapshots(Path(folder, name), on) for name in present}
+
+
+def is_complete(folder: str | Path, steps: int, on: Sequence[str] = ("valid",)) -> bool:
+    """Whether a training has got to its last step; refuse one that did not look at the same sets."""
+    taken = {name: len(list(Path(folder, place).glob("*.safetensors"))) for name, place in SNAPSHOTS.items()}
+    if (missing := [name for name in on if not taken[name]]) and max(taken.values()) > 1:  # 1: killed between the sets
+        problem = f"but the snapshots of {folder} are not of {missing[0]}"
+        raise InputError("--on", list(on), problem, "choose another --output_dir")
+    return all(Path(folder, SNAPSHOTS[name], f"{steps}.safetensors").exists() for name in on)
 
 
 def mean_agreement(u: Tensor, v: Tensor, kept: Tensor, measure: str = "agreement") -> float:
@@ -100,9 +120,10 @@ def learning_curves(runs: Runs, measure: str = "agreement") -> list[Row]:
         for step, snapshot in runs.get(run, {}).items():
             if own in end.scores:
                 add(name, step, mean_agreement(end.scores[own], snapshot.scores[other], end.kept, measure))
-    for step, snapshot in runs.get("uniform", {}).items() if runs.get("proxy") else ():
-        proxy = last(runs, "proxy").scores["beta"]
-        add("A(beta_uf,beta_px)", step, mean_agreement(snapshot.scores["beta"], proxy, end.kept, measure))
+    for name, run in BAGS.items():
+        for step, snapshot in runs.get("uniform", {}).items() if runs.get(run) else ():
+            bag = last(runs, run).scores["beta"]
+            add(name, step, mean_agreement(snapshot.scores["beta"], bag, end.kept, measure))
     if "beta" in end.scores:
         value = mean_agreement(end.scores["alpha"], end.scores["beta"], end.kept, measure)
         add("A(alpha,beta)", max(runs["standard"]), value)
@@ -111,35 +132,51 @@ def learning_curves(runs: Runs, measure: str = "agreement") -> list[Row]:
     for run, snapshots in runs.items():
         for step, snapshot in snapshots.items():
             add(f"performance({run})", step, snapshot.performance)
+            if snapshot.bleu is not None:
+                add(f"bleu({run})", step, snapshot.bleu)
     return rows
 
 
-def table_row(curves: list[Row]) -> Row:
-    """The row of table 2, in percent; None for what is not there.
+def table_row(curves: list[Row], performance: str = "accuracy") -> Row:
+    """The row of table 5 with the columns of tables 10 and 11, in percent; None for what is not there.
 
     A(alpha,beta_uf) is the largest over the uniform training (appendix A.7), and that step's beta_uf stands in the
-    other columns. xi is starred, by its name in `starred`, if the second seed never agrees as well.
+    other columns; A(alpha,alpha_fr) is the largest over the training of the attention alone (appendix A.6). xi is
+    starred, by its name in `starred`, if the second seed never agrees as well.
     """
+    check_choice("performance", performance, PERFORMANCES)
 
     def curve(name: str) -> dict[int, float]:
         return {row["step"]: 100 * row["value"] for row in curves if row["statistic"] == name}
 
-    alpha_uf, second = curve("A(alpha,beta_uf)"), curve("A(alpha,alpha_2)")
+    alpha_uf, frozen = curve("A(alpha,beta_uf)"), curve("A(alpha,alpha_fr)")
     best = best_first(sorted(alpha_uf), alpha_uf.__getitem__, score)[0] if alpha_uf else -1
-    row: Row = {name: curve(name).get(best) for name in ("A(alpha,beta_uf)", "A(beta_uf,beta_px)", "A(delta,beta_uf)")}
+    row: Row = {name: curve(name).get(best) for name in ("A(alpha,beta_uf)", "A(delta,beta_uf)", *BAGS)}
     row |= {name: next(iter(curve(name).values()), None) for name in ("A(alpha,beta)", "A(random)")}
-    performance, starred = curve("performance(second_seed)"), []
-    for pair in ("alpha,beta_uf", "alpha,beta"):
-        value = row[f"A({pair})"]
+    row["A(alpha,alpha_fr)"] = max(frozen.values(), default=None)
+    statistic = {"accuracy": "performance", "bleu": "bleu"}[performance]
+    second, standard = (curve(f"{statistic}({run})") for run in ("second_seed", "standard"))
+    if not standard:
+        remedy = "train with --performance bleu in another folder"
+        raise InputError("performance", performance, "was not measured in these snapshots", remedy)
+    row |= _contextualized(row, curve("A(alpha,alpha_2)"), second)
+    row["xi*"] = second[max(second)] if second else standard[max(standard)]
+    return row | {"best uniform step": best if alpha_uf else None}
+
+
+def _contextualized(row: Row, second: dict[int, float], performance: dict[int, float]) -> Row:
+    """xi of all pairs of a row, from the agreements and performances of the second seed, and what is starred."""
+    found: Row = {}
+    starred = []
+    for pair in PAIRS:
+        value, name = row[f"A({pair})"], f"xi({pair})"
         if value is None or not second:
-            row[f"xi({pair})"] = None
+            found[name] = None
             continue
         xi = contextualized_agreement(value, second, performance)
-        row[f"xi({pair})"] = xi.performance
-        starred += [f"xi({pair})"] if xi.step is None else []
-    standard = curve("performance(standard)")
-    row["xi*"] = performance[max(performance)] if performance else standard[max(standard)]
-    return row | {"best uniform step": best if alpha_uf else None, "starred": " ".join(starred)}
+        found[name] = xi.performance
+        starred += [name] if xi.step is None else []
+    return found | {"starred": " ".join(starred)}
 
 
 def last(runs: Runs, name: str) -> Snapshot:

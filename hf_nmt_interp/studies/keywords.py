@@ -1,17 +1,19 @@
 """Texts with classes: reading a file of them, and a made-up set whose keywords are known."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.text.corpus import Example
+from hf_nmt_interp.text.corpus import Example, LineError, MissingField, load_rows
 from hf_nmt_interp.text.files import write_whole
 
 Text = tuple[str, list[str]]  # class and words
 PAD, UNKNOWN = 0, 1
+TABLES = (".csv", ".jsonl", ".parquet")  # endings of files with named fields
 
 
 def planted_texts(number: int, seed: int | str = 0, keywords: int = 20, fillers: int = 1000) -> Iterator[Text]:
@@ -35,6 +37,32 @@ def planted_texts(number: int, seed: int | str = 0, keywords: int = 20, fillers:
 def write_texts(texts: Iterable[Text], path: str | Path) -> None:
     """One line a text: its class, a tab, words between spaces."""
     write_whole(path, "".join(f"{name}\t{' '.join(words)}\n" for name, words in texts))
+
+
+def read_rows(
+    name: str, config: str | None = None, split: str = "train", text: str = "text", label: str = "label"
+) -> list[Text]:
+    """Texts of a `datasets` set (Hub id or folder), or of a file that ends with one of `TABLES`.
+
+    Args:
+        name: of the set or file.
+        config: configuration of the set.
+        split: of the set.
+        text: field of the text, whose words are between spaces.
+        label: field of the class, a string or a whole number.
+    """
+    rows = enumerate(load_rows(name, config, split, streaming=False), 1)
+    return [_text(row, text, label, f"{name}, row {number}") for number, row in rows]
+
+
+def _text(row: Mapping[str, Any], text: str, label: str, where: str) -> Text:
+    if missing := [field for field in (text, label) if field not in row]:
+        raise MissingField(where, None, f"no field {missing[0]!r}", f"it has {', '.join(map(repr, row))}")
+    if not isinstance(row[text], str) or not row[text].split():
+        raise LineError(where, row[text], f"in the field {text!r} is not a text with words")
+    if not isinstance(row[label], str | int):
+        raise LineError(where, row[label], f"in the field {label!r} is neither a string nor a whole number")
+    return str(row[label]), row[text].split()
 
 
 def read_texts(path: str | Path) -> list[Text]:

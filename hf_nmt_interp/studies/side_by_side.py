@@ -117,9 +117,10 @@ class StackedClassifiers(Stack):
 
     def __call__(self, source: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Logits [R, B, C], attention weights [R, B, S] and the logits of each state alone [R, B, S, C]."""
-        ahead = self.lstm("encoder.forwards.0", "embed_tokens.weight", source)
-        back = self.lstm("encoder.backwards.0", "embed_tokens.weight", source.flip(-1)).flip(2)
-        h = torch.cat([ahead, back], -1)  # [R, B, S, 2 n]
+        h = self.lstm("encoder.forwards.0", "embed_tokens.weight", source)  # [R, B, S, n]
+        if self.config.bidirectional:
+            back = self.lstm("encoder.backwards.0", "embed_tokens.weight", source.flip(-1)).flip(2)
+            h = torch.cat([h, back], -1)  # [R, B, S, 2 n]
         a = self.linear("attention.2", self.linear("attention.0", h).relu())[..., 0]
         weights = (torch.zeros_like(a) if self.config.attention_mode == "uniform" else a).softmax(-1)
         alone = F.pad(self.linear("classifier", h), (1, 0))

@@ -24,25 +24,29 @@ SNAPSHOT_SCORES = ("alpha", "beta", "delta")
 class Snapshot:
     """A model at one step of its training; rows are the output words of the whole set, in its order.
 
-    Scores are "alpha", attention weights (mean over heads); "beta", the lexical probe as a log-probability, which has
-    the order of the probability but no ties from rounding; "delta", the influence of source words by gradients.
+    Scores are "alpha", attention weights (mean over heads); "beta", the lexical probe as log-odds, which have the
+    order of the probability but, unlike it and its logarithm, do not round to one number where it is near 1; "delta",
+    the influence of source words by gradients.
     """
 
     kept: Tensor  # [N, L], which source positions a word has
     scores: dict[str, Tensor]  # by name, [N, L]
     performance: float  # share of output words that the model predicts right after the right prefix
+    bleu: float | None = None  # of greedy translations, from 0 to 1; None if it was not measured
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file; a kill leaves the whole file or none."""
         with atomic(path) as part:
-            save_file({"kept": self.kept, **self.scores}, part, {"performance": repr(self.performance)})
+            numbers = {"performance": self.performance} | ({} if self.bleu is None else {"bleu": self.bleu})
+            save_file({"kept": self.kept, **self.scores}, part, {name: repr(x) for name, x in numbers.items()})
 
     @classmethod
     def load(cls, path: str | Path) -> "Snapshot":
         """Read what `save` wrote."""
         with safe_open(path, "pt") as file:
             scores = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dictionary
-            return cls(scores.pop("kept"), scores, float(file.metadata()["performance"]))
+            numbers = {name: float(text) for name, text in file.metadata().items()}
+            return cls(scores.pop("kept"), scores, **numbers)
 
 
 def take_snapshot(
@@ -66,7 +70,7 @@ def take_snapshot(
             attentions = output.attentions if "attentions" in output else output.cross_attentions
             found["alpha"].append(attentions[-1].mean(1)[real])
         if "beta" in scores:
-            found["beta"].append(lexical_probe(model, **batch).log_beta[real])
+            found["beta"].append(lexical_probe(model, **batch).log_odds[real])
         if "delta" in scores:
             found["delta"].append(flip_influence(model, **batch)[real])
         positions = batch["attention_mask"].bool()[:, None].expand(-1, labels.shape[1], -1)

@@ -47,10 +47,11 @@ class ToySettings:
     candidates: int = field(default=32, metadata={"help": "Heads that are tried alone."})
     trials: int = field(default=2, metadata={"help": "Data seeds each of them is tried with."})
     model_seed: int = field(default=0, metadata={"help": "Of all weights but the heads', in that study."})
+    bidirectional: bool = field(default=True, metadata={"help": "Keyword classifiers read in both directions."})
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if isinstance(value, int) and value < (name != "model_seed"):
+            if type(value) is int and value < (name != "model_seed"):
                 raise InputError(f"--{name}", value, "is too small", "take 1 or more")
         for name in ("steps", "classifier_steps"):
             if (steps := getattr(self, name)) % self.eval_steps:
@@ -61,7 +62,8 @@ class ToySettings:
         settings = asdict(self)
         del settings["output_dir"]
         file = self.output_dir / "settings.json"
-        if file.exists() and (before := json.loads(file.read_text())) != settings:
+        # a folder from before this setting existed has the runs of both directions
+        if file.exists() and (before := {"bidirectional": True} | json.loads(file.read_text())) != settings:
             changed = [f"{name}={before.get(name)}" for name in settings if before.get(name) != settings[name]]
             problem = f"has runs with {', '.join(changed)}"
             raise InputError("--output_dir", str(self.output_dir), problem, "take the same, or another folder")
@@ -213,6 +215,7 @@ def classify(settings: ToySettings, name: str) -> list[Row]:
     mode, seeds = "uniform" if name == "uniform" else "learned", range(settings.seeds)
     sizes: dict[str, Any] = {"vocab_size": LENGTH, "num_labels": 2, "attention_mode": mode}
     sizes |= {"embedding_size": settings.hidden_size, "hidden_size": settings.hidden_size}
+    sizes |= {"bidirectional": settings.bidirectional}
     config = lstm.LSTMAttentionConfig(**sizes)
     models = [lstm.LSTMAttentionForSequenceClassification(config) for _ in seeds]
     for seed, model in enumerate(models):

@@ -186,7 +186,8 @@ def load_rows(name: str, config: str | None, split: str, streaming: bool) -> Ite
 def _load(name: str, config: str | None, split: str, streaming: bool) -> Iterable[Mapping[str, Any]]:
     import datasets
 
-    if (kind := Path(name).suffix[1:]) in ("parquet", "csv") and Path(name).is_file():
+    kinds = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json"}
+    if (kind := kinds.get(Path(name).suffix)) and Path(name).is_file():
         return datasets.load_dataset(kind, data_files=name, split=split, streaming=streaming)
     if (Path(name) / "dataset_dict.json").exists():
         return datasets.load_from_disk(name)[split]

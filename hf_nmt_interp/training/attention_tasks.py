@@ -1,18 +1,45 @@
 """Trainings of the study of how attention learns: translation, and classification as translation into one word."""
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import sacrebleu
+import torch
 from torch import Tensor
 
+from hf_nmt_interp.decoding.batch import evaluating
 from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.models import lstm
 from hf_nmt_interp.models.proxy import BagOfWordsConfig, BagOfWordsProxy
-from hf_nmt_interp.studies.attention_learning import RUNS, TrainingRun, evaluation_steps
-from hf_nmt_interp.studies.keywords import PAD, WordIds, planted_texts, read_texts, write_texts
+from hf_nmt_interp.studies.attention_learning import (
+    PERFORMANCES,
+    RUNS,
+    SNAPSHOTS,
+    TrainingRun,
+    evaluation_steps,
+    is_complete,
+)
+from hf_nmt_interp.studies.keywords import (
+    PAD,
+    TABLES,
+    Text,
+    WordIds,
+    planted_texts,
+    read_rows,
+    read_texts,
+    write_texts,
+)
+from hf_nmt_interp.studies.logistic import as_proxy, best_logistic
+from hf_nmt_interp.studies.snapshots import take_snapshot
 from hf_nmt_interp.text.corpus import Example
+from hf_nmt_interp.text.files import write_whole
+from hf_nmt_interp.text.tables import csv_text
+from hf_nmt_interp.text.tokens import separate_punctuation
+from hf_nmt_interp.text.vectors import read_vectors
 from hf_nmt_interp.training.arguments import GIVE_FILES, DataArguments, open_split
 from hf_nmt_interp.training.batching import cut_by_tokens, pad_batch, sizes_of
 from hf_nmt_interp.training.callbacks import SnapshotCallback
@@ -32,8 +59,8 @@ class Task:
     valid: list[Example]
     fields: dict[str, Any]  # of the model's configuration, that follow from the data
 
-    def __init__(self, valid_tokens: int, settings: list[str]) -> None:
-        self.valid_tokens, self.settings = valid_tokens, settings
+    def __init__(self, study: Any, data: DataArguments) -> None:
+        self.valid_tokens, self.settings, self.max_valid = study.valid_tokens, study.set, data.max_valid
 
     def make_model(self, run: TrainingRun) -> Any:
         """A new model, or the proxy, for one of the study's trainings."""
@@ -42,17 +69,33 @@ class Task:
             return BagOfWordsProxy(BagOfWordsConfig(output_size=self.fields.get("num_labels"), **sizes))
         kind = self.MODEL.config_class
         settings = self.fields | read_settings(self.settings, kind) | {"attention_mode": run.attention_mode}
-        return self.MODEL(kind(**settings))
+        model = self.MODEL(kind(**settings))
+        for name, parameter in model.named_parameters() if run.trained else ():
+            parameter.requires_grad_(name.startswith(run.trained))
+        return model
+
+    def looked_at(self, on: str) -> list[Example]:
+        """The validation set, or as many examples of the training set, drawn at random but always the same."""
+        if on == "valid":
+            return self.valid
+        return Random(0).sample(self.train, min(self.max_valid, len(self.train)))
 
     def collate(self, examples: list[Example]) -> dict[str, Tensor]:
         """A padded batch."""
         return pad_batch(examples, self.fields["pad_token_id"])
 
-    def valid_batches(self) -> Iterator[dict[str, Tensor]]:
-        """The validation set in batches of like length, always the same."""
-        rows = sorted(self.valid, key=lambda example: (len(example["input_ids"]), len(example["labels"])))
+    def batches(self, on: str = "valid") -> Iterator[dict[str, Tensor]]:
+        """A set in batches of like length, always the same."""
+        rows = sorted(self.looked_at(on), key=lambda example: (len(example["input_ids"]), len(example["labels"])))
         for cut in cut_by_tokens(list(map(sizes_of, rows)), self.valid_tokens):
             yield self.collate(rows[cut])
+
+    def bleu(self, model: Any, on: str, sentences: int) -> float:
+        """Corpus BLEU, from 0 to 1, of greedy translations of the first sentences of a set."""
+        raise NotImplementedError("only translators have BLEU")
+
+    def finish(self, folder: Path, on: list[str]) -> None:
+        """Fit what is not trained step by step."""
 
 
 class Translation(Task):
@@ -62,7 +105,12 @@ class Translation(Task):
     MODEL = lstm.LuongSeq2SeqForConditionalGeneration
 
     def __init__(self, study: Any, data: DataArguments, config: Any) -> None:
-        super().__init__(study.valid_tokens, study.set)
+        super().__init__(study, data)
+        if study.embeddings:
+            raise InputError(
+                "--embeddings", study.embeddings, "are of words, but translators read SentencePiece pieces"
+            )
+        self.max_length = study.max_length
         for split in ("train", "valid"):
             if not getattr(data, split):
                 raise InputError(f"--{split}", [], *GIVE_FILES)
@@ -72,6 +120,22 @@ class Translation(Task):
         valid = islice(open_split(data, "valid"), data.max_valid)
         self.valid = list(encode_examples(self.tokenizer, valid, study.max_length, cut=True))
 
+    def bleu(self, model: Any, on: str, sentences: int) -> float:
+        """Corpus BLEU, from 0 to 1, of greedy translations of the first sentences of a set."""
+        taken = sorted(self.looked_at(on)[:sentences], key=lambda example: len(example["input_ids"]))
+        texts: list[list[str]] = [[], []]
+        for cut in cut_by_tokens(list(map(sizes_of, taken)), self.valid_tokens):
+            batch = self.collate(taken[cut])
+            with torch.no_grad(), evaluating(model):
+                ids = model.generate(
+                    batch["input_ids"], attention_mask=batch["attention_mask"], num_beams=1, do_sample=False,
+                    max_length=self.max_length, suppress_tokens=[self.fields["pad_token_id"]],
+                )  # fmt: skip
+            references = [example["labels"] for example in taken[cut]]
+            for side, rows in zip(texts, (ids, references), strict=True):
+                side += self.tokenizer.batch_decode(rows, skip_special_tokens=True)
+        return sacrebleu.corpus_bleu(texts[0], [texts[1]]).score / 100
+
 
 class Classification(Task):
     """Texts and their classes, the LSTM classifier; the set with planted keywords if there is no other."""
@@ -80,15 +144,53 @@ class Classification(Task):
     MODEL = lstm.LSTMAttentionForSequenceClassification
 
     def __init__(self, study: Any, data: DataArguments, config: Any) -> None:
-        super().__init__(study.valid_tokens, study.set)
+        super().__init__(study, data)
         if len(data.train) > 1 or len(data.valid) != len(data.train):
-            raise InputError("--train, --valid", (data.train, data.valid), "must be one file each, or none")
-        train, valid = data.train + data.valid or self._plant(Path(config.output_dir), config.seed)
-        texts = read_texts(train)
-        ids = WordIds(texts, study.min_count)
-        self.fields = {"vocab_size": len(ids), "pad_token_id": PAD, "num_labels": len(ids.classes)}
-        self.train = ids.encode(texts, study.max_length)
-        self.valid = ids.encode(read_texts(valid)[: data.max_valid], study.max_length)
+            raise InputError("--train, --valid", (data.train, data.valid), "must be one file or split each, or none")
+        if data.dataset and not data.train:
+            raise InputError("--train, --valid", None, "are missing", "with --dataset, give the names of two splits")
+        names = data.train + data.valid or self._plant(Path(config.output_dir), config.seed)
+        train, valid = (self._read(name, study, data) for name in names)
+        self.ids = WordIds(train, study.min_count)
+        self.fields = {"vocab_size": len(self.ids), "pad_token_id": PAD, "num_labels": len(self.ids.classes)}
+        self.train = self.ids.encode(train, study.max_length)
+        self.valid = self.ids.encode(valid[: data.max_valid], study.max_length)
+        self.embeddings = study.embeddings
+
+    def _read(self, name: str | Path, study: Any, data: DataArguments) -> list[Text]:
+        """Texts of a split, of a file with named fields, or of lines with a class, a tab and words."""
+        fields = {"text": study.text_field, "label": study.label_field}
+        if data.dataset:
+            texts = read_rows(data.dataset, data.dataset_config, str(name), **fields)
+        else:
+            texts = read_rows(str(name), **fields) if Path(name).suffix in TABLES else read_texts(name)
+        if data.punctuation == "attached":
+            return texts
+        return [(label, separate_punctuation(" ".join(words)).split()) for label, words in texts]
+
+    def make_model(self, run: TrainingRun) -> Any:
+        """A new model, or the proxy; word vectors of --embeddings are the first ones of the model's words."""
+        model = super().make_model(run)
+        if self.embeddings and run.attention_mode:
+            vectors = read_vectors(self.embeddings, self.ids.words, model.config.embedding_size)
+            if not vectors:
+                raise InputError("--embeddings", self.embeddings, "has none of the words of the training texts")
+            with torch.no_grad():
+                model.embed_tokens.weight[[self.ids.words[word] for word in vectors]] = torch.tensor(
+                    [*vectors.values()]
+                )
+            print(f"embeddings: {len(vectors)} of {len(self.ids.words)} words are in {self.embeddings}")
+        return model
+
+    def finish(self, folder: Path, on: list[str]) -> None:
+        """Fit the logistic regression, and look at it on the sets."""
+        if is_complete(folder / "logistic", 0, on):
+            return
+        weight, rows = best_logistic(self.train, self.valid, self.fields["vocab_size"], self.fields["num_labels"])
+        write_whole(folder / "logistic" / "penalties.csv", csv_text(rows))
+        for name in on:
+            found = take_snapshot(as_proxy(weight, PAD), self.batches(name), ("beta",))
+            found.save(folder / "logistic" / SNAPSHOTS[name] / "0.safetensors")
 
     def _plant(self, folder: Path, seed: int) -> list[Path]:
         """Files of the set with planted keywords; those of an earlier run are left as they are."""
@@ -110,6 +212,11 @@ TASKS: dict[str, Any] = {"translation": Translation, "classification": Classific
 def make_task(study: Any, data: DataArguments, config: Any) -> Task:
     """The task that is asked for, with its data read."""
     check_choice("--task", study.task, TASKS)
+    check_choice("--performance", study.performance, PERFORMANCES)
+    for name in study.on:
+        check_choice("--on", name, SNAPSHOTS)
+    if study.performance == "bleu" and study.task != "translation":
+        raise InputError("--performance", "bleu", "is for --task translation", "take accuracy")
     return TASKS[study.task](study, data, config)
 
 
@@ -117,12 +224,15 @@ def train_run(name: str, study: Any, task: Task, config: Any) -> None:
     """Train one of `RUNS` from its last checkpoint; snapshots are taken when the study says so, or else its task."""
     steps = evaluation_steps(config.max_steps, study.early_steps or task.EARLY, study.every or task.EVERY)
     run = RUNS[name]
+    bleu = partial(task.bleu, sentences=study.bleu_sentences)
+    scored = study.performance == "bleu" and run.translates
+    looks = SnapshotCallback(task.batches, steps, run.scores, run.last_scores, study.on, bleu if scored else None)
     trainer = TranslationTrainer(
         model=task.make_model(run),
         args=config,
         train_dataset=task.train,
         data_collator=task.collate,
-        callbacks=[SnapshotCallback(task.valid_batches, steps, run.scores, run.last_scores)],
+        callbacks=[looks],
     )
     trainer.train(resume_from_checkpoint=find_checkpoint(config))
     trainer.save_model()

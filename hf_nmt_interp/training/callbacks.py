@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -109,26 +109,39 @@ class ContributionCallback(TrainerCallback):
 
 @dataclass(eq=False)
 class SnapshotCallback(TrainerCallback):
-    """Takes a snapshot of the model at chosen steps of its training and keeps it in `snapshots/` of the output folder.
+    """Takes snapshots of the model at chosen steps of its training and keeps them in folders of the output folder.
 
     Snapshots that a resumed run has already taken are not taken again.
     """
 
-    batches: Callable[[], Iterable[dict[str, Any]]]  # makes the batches of the fixed set
+    batches: Callable[[str], Iterable[dict[str, Any]]]  # makes the batches of a set, of its name in `on`
     steps: Sequence[int]  # 0 is before the first
     scores: Sequence[str] = SNAPSHOT_SCORES[:2]  # what is looked at
     last_scores: Sequence[str] = ()  # more of it at the last step
+    on: Sequence[str] = ("valid",)  # sets that are looked at, each with its folder
+    bleu: Callable[[Any, str], float] | None = None  # from model and set to BLEU of translations, from 0 to 1
     log: Callable[[str], None] = print  # takes a line of text
 
     def on_step_end(self, args, state, control, **kwargs) -> None:
         step = state.global_step
-        path = Path(args.output_dir) / SNAPSHOTS / f"{step}.safetensors"
-        if step not in self.steps or path.exists() or not state.is_world_process_zero:
+        if step not in self.steps or not state.is_world_process_zero:
             return
         model = getattr(kwargs["model"], "module", kwargs["model"])  # without a launcher's wrapper
+        for name in self.on:
+            path = Path(args.output_dir) / SNAPSHOTS[name] / f"{step}.safetensors"
+            if not path.exists():
+                self.log(f"{Path(args.output_dir).name}, step {step}: {self._take(model, name, step, path)}")
+
+    def _take(self, model: Any, name: str, step: int, path: Path) -> str:
+        """Take a snapshot on one set; what it shows in short."""
         scores = [*self.scores, *(self.last_scores if step == max(self.steps) else ())]
-        found = take_snapshot(model, self.batches(), scores)
+        found = take_snapshot(model, self.batches(name), scores)
+        text = f"{100 * found.performance:.1f} % right"
+        if self.bleu is not None:
+            bleu = self.bleu(model, name)
+            found = replace(found, bleu=bleu)
+            text += f", BLEU {100 * bleu:.1f}"
         found.save(path)
-        self.log(f"{Path(args.output_dir).name}, step {step}: {100 * found.performance:.1f} % right")
+        return text if len(self.on) == 1 else f"{text} ({name})"
 
     on_train_begin = on_step_end

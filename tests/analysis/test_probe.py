@@ -59,6 +59,7 @@ def test_probe_equals_its_twin_whatever_the_batch(variant):
         beta, logits = twin.probe(model, batch["input_ids"][row, :S], labels)
         torch.testing.assert_close(found.beta[row, :T, :S], beta, **close)
         torch.testing.assert_close(everything.gamma[row, :T, :S], logits, **close)
+        torch.testing.assert_close(found.log_odds[row, :T, :S], torch.log(beta / (1 - beta)), **close)
         picked = torch.stack([logits[t, :, label] for t, label in enumerate(labels)])
         if isinstance(model, LSTMAttentionForSequenceClassification):
             picked = torch.log(beta / (1 - beta))
@@ -93,6 +94,23 @@ def test_two_classes_have_the_log_odds_of_the_paper():
     signed = (2 * batch["labels"] - 1)[:, None] * model.classifier(states)[..., 0]  # (2y - 1) W' h (eq. 9)
     torch.testing.assert_close(found.gamma[:, 0], (signed * batch["attention_mask"]).detach())
     torch.testing.assert_close(found.beta[0, 0], torch.sigmoid(signed[0]).detach())
+
+
+@pytest.mark.parametrize("variant", ["two classes", "proxy"])
+def test_probes_near_one_keep_their_order(variant):
+    model = make(variant).float()
+    batch, _ = batch_of(model)
+    with torch.no_grad():
+        (model.classifier if variant == "two classes" else model.projection).weight.mul_(1000)
+        if variant == "proxy":  # words that some position is sure of
+            batch["labels"] = model.output_logits(model.embed_tokens(batch["input_ids"])).argmax(-1)
+    found = lexical_probe(model, **batch)
+    sure = found.kept & (found.log_beta == 0)  # rounded: a log-probability of 0 is a probability of 1
+    assert sure.sum() > 1
+    odds = found.log_odds[sure]
+    assert odds.isfinite().all()
+    assert odds.min() > 15
+    assert len(odds.unique()) > 1
 
 
 def test_what_the_network_attends_to_is_all_that_counts():

@@ -85,7 +85,10 @@ def test_equals_its_twin_whatever_the_batch(variant):
         assert not torch.stack(found.cross_attentions)[:, row, :, :, S:].any()
 
 
-@pytest.mark.parametrize("settings", [{}, {"num_labels": 2, "encoder_layers": 2}, {"attention_mode": "uniform"}])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"num_labels": 2, "encoder_layers": 2}, {"attention_mode": "uniform"}, {"bidirectional": False}],
+)
 def test_classifier_equals_its_twin_whatever_the_batch(settings):
     model = tiny_classifier(torch.float64, **settings)
     lengths = [6, 2, 4]

@@ -3,6 +3,7 @@
 One unpadded sentence at a time, float64; the models are holders of weights only.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
@@ -109,3 +110,31 @@ def expectation_maximisation(pairs: Sequence[tuple[Sequence, Sequence]], iterati
                     table[x, y] += weight
         trans = translation(table)
     return trans
+
+
+def logistic_logits(weight: Sequence[Sequence[float]], words: Sequence[int]) -> list[float]:
+    """beta_log x, x the counts of words divided by the length (eq. 55)."""
+    x = [words.count(word) / len(words) for word in range(len(weight[0]))]
+    return [sum(b * share for b, share in zip(row, x, strict=True)) for row in weight]
+
+
+def logistic_loss(weight: Sequence[Sequence[float]], texts: Sequence[tuple[Sequence[int], int]], l2: float) -> float:
+    """mean over texts of -log softmax(beta_log x)_y, + l2 / 2 times the sum of all squares of beta_log."""
+    total = 0.0
+    for words, label in texts:
+        logits = logistic_logits(weight, words)
+        total += math.log(sum(math.exp(z) for z in logits)) - logits[label]
+    return total / len(texts) + l2 / 2 * sum(b * b for row in weight for b in row)
+
+
+def attended_loss(alpha: Sequence[float], gamma: Sequence[Sequence[float]], label: int) -> float:
+    """-log softmax(sum_l alpha_l gamma_l)_y (eq. 28)."""
+    z = [sum(a * row[o] for a, row in zip(alpha, gamma, strict=True)) for o in range(len(gamma[0]))]
+    return math.log(sum(math.exp(x) for x in z)) - z[label]
+
+
+def best_of_a_grid(gamma: Sequence[Sequence[float]], label: int, parts: int) -> tuple[float, list[float]]:
+    """The lowest loss over all weights of three positions that are multiples of 1 / parts, and these weights."""
+    grid = ([i, j, parts - i - j] for i in range(parts + 1) for j in range(parts + 1 - i))
+    weights = ([n / parts for n in point] for point in grid)
+    return min((attended_loss(alpha, gamma, label), alpha) for alpha in weights)

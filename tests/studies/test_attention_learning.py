@@ -1,12 +1,17 @@
-"""Curves and the row of table 2 from hand-made snapshots; also for report/attention_learning.py."""
+"""Curves and the rows of the tables from hand-made snapshots.
+
+Also for report/attention_learning.py and report/snell_tables.py.
+"""
 
 import pytest
 import torch
 
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.report.attention_learning import PAPER, learning_rows, learning_text, plot_agreement
+from hf_nmt_interp.report.attention_learning import learning_rows, learning_text, plot_agreement
+from hf_nmt_interp.report.snell_tables import DATA_SETS, TABLES, paper_row
 from hf_nmt_interp.studies.attention_learning import (
     evaluation_steps,
+    is_complete,
     learning_curves,
     mean_agreement,
     read_snapshots,
@@ -24,8 +29,8 @@ def peaks(*places: int) -> torch.Tensor:
     return scores.masked_fill(~KEPT, 9)
 
 
-def snapshot(performance: float, **scores: torch.Tensor) -> Snapshot:
-    return Snapshot(KEPT, scores, performance)
+def snapshot(performance: float, bleu: float | None = None, **scores: torch.Tensor) -> Snapshot:
+    return Snapshot(KEPT, scores, performance, bleu)
 
 
 RUNS = {
@@ -67,34 +72,84 @@ def test_row_by_hand():
         "A(delta,beta_uf)": 50,
         "A(alpha,beta)": 50,
         "A(random)": 37.5,
+        "A(alpha,alpha_fr)": None,
+        "A(beta_uf,beta_log)": None,
         "xi(alpha,beta_uf)": 70,
+        "xi(beta_uf,beta_px)": 70,
+        "xi(delta,beta_uf)": 70,
         "xi(alpha,beta)": 70,
         "xi*": 70,
         "best uniform step": 0,
-        "starred": "",
+        "starred": "xi(beta_uf,beta_px)",  # 100 is never exceeded
     }
+
+
+def test_frozen_attention_logistic_regression_and_bleu_by_hand():
+    runs = {name: dict(snapshots) for name, snapshots in RUNS.items()}
+    runs["frozen"] = {0: snapshot(0.1, alpha=peaks(1, 0)), 9: snapshot(0.1, alpha=peaks(0, 0))}
+    runs["logistic"] = {0: snapshot(0.1, beta=peaks(0, 0))}
+    for name in ("standard", "second_seed"):
+        runs[name] = {step: snapshot(x.performance, step / 30, **x.scores) for step, x in runs[name].items()}
+    row = table_row(learning_curves(runs), "bleu")
+    assert row["A(alpha,alpha_fr)"] == 50  # of step 0; 0 at step 9
+    assert row["A(beta_uf,beta_log)"] == 50  # of step 0 of the uniform training, as the other columns
+    assert [row[name] for name in ("xi(alpha,beta)", "xi*")] == [pytest.approx(30)] * 2
+    with pytest.raises(InputError, match="performance: 'bleu' was not measured in these snapshots; train with --perf"):
+        table_row(learning_curves(RUNS), "bleu")
+    with pytest.raises(InputError, match="performance: 'chrf' is not one of accuracy, bleu"):
+        table_row(learning_curves(RUNS), "chrf")
 
 
 def test_a_second_seed_that_never_agrees_as_well_is_starred():
     runs = RUNS | {"second_seed": {0: RUNS["second_seed"][0]}}
     row = table_row(learning_curves(runs))
-    assert row["starred"] == "xi(alpha,beta_uf) xi(alpha,beta)"
+    assert row["starred"] == "xi(alpha,beta_uf) xi(beta_uf,beta_px) xi(delta,beta_uf) xi(alpha,beta)"
     assert row["xi(alpha,beta)"] == 10
-    ours, paper = learning_rows({"ours": row}, "Multi30k")
+    ours, paper = learning_rows({"agreement": row}, "Multi30k")
     assert ours["ξ(α,β)"] == "10.0*"
-    assert [paper[name] for name in ("A(α,βuf)", "A(α,β)", "Â", "ξ*")] == ["31", "49", "7", "66"]
-    assert all(len(values) == len(ours) - 1 for values in PAPER.values())
-    lines = learning_text({"A": row, "tau": row}, "Multi30k").splitlines()
-    assert len(lines) == 4
-    assert {len(line) for line in lines} == {len(lines[0])}
-    assert len(lines[0]) <= 80
+    assert paper[""] == "table 5"
+    assert [paper[name] for name in ("A(α,βuf)", "A(α,β)", "Â", "ξ*")] == ["31.02", "48.78", "7.11", "66.29"]
+    halves = learning_text({"agreement": row, "kendall_tau": row}, "Multi30k").split("\n\n")
+    for half in halves:
+        lines = half.splitlines()
+        assert [line.split()[:2] for line in lines[1::2]] == [["A", lines[1].split()[1]], ["tau", lines[3].split()[1]]]
+        assert [line.split()[1] for line in lines[2::2]] == ["5", "3"]  # tables
+        assert {len(line) for line in lines} == {len(lines[0])}
+        assert len(lines[0]) <= 80
+    assert [half.split()[0] for half in halves] == ["A(α,βuf)", "ξ(α,βuf)"]
+
+
+def test_rows_of_the_paper():
+    assert [paper_row(table, "Multi30k")["xi*"] for table in range(3, 9)] == [
+        *("66.29", "37.89", "66.29", "37.89", "80.76", "52.28"),
+    ]
+    assert paper_row(5, "SST")["xi(beta_uf,beta_px)"] == "83.53*"
+    assert (paper_row(5, "SST")["A(alpha,alpha_fr)"], paper_row(5, "SST")["A(beta_uf,beta_log)"]) == ("14", "46")
+    assert paper_row(8, "SST") == {}  # BLEU of translation only
+    assert "A(alpha,beta)" not in paper_row(3, "SST")
+    assert [len(paper_row(table, "IWSLT14")) for table in sorted(TABLES.values())] == [8, 8, 10, 10, 10, 8]
+    assert all(float(cell.rstrip("*")) <= 100 for name in DATA_SETS for cell in paper_row(5, name).values())
+
+
+def test_a_folder_with_snapshots_of_one_set_only_is_refused_for_another(tmp_path):
+    assert not is_complete(tmp_path, 5, ["valid", "train"])
+    for step in (0, 5):
+        snapshot(0.1, alpha=peaks(0, 0)).save(tmp_path / "snapshots" / f"{step}.safetensors")
+    assert is_complete(tmp_path, 5)
+    assert not is_complete(tmp_path, 9)
+    with pytest.raises(
+        InputError, match=r"--on: \['train'\] but the snapshots of .+ are not of train; choose another"
+    ):
+        is_complete(tmp_path, 5, ["train"])
+    with pytest.raises(InputError, match=r"folder: '.+' has no snapshots-train/\*.safetensors"):
+        read_snapshots(tmp_path, "train")
 
 
 def test_a_study_that_has_just_begun_has_a_row_with_gaps():
     row = table_row(learning_curves({"standard": {0: RUNS["standard"][0]}}))
     assert row["A(alpha,beta_uf)"] is row["xi(alpha,beta)"] is row["best uniform step"] is None
     assert row["xi*"] == 10
-    assert learning_rows({"ours": row})[0]["A(α,β)"] == ""
+    assert learning_rows({"agreement": row})[0]["A(α,β)"] == ""
 
 
 def test_kendall_has_no_baseline_and_leaves_padding_out():
@@ -115,7 +170,7 @@ def test_wrong_input_is_named():
         learning_curves({"uniform": RUNS["uniform"]})
     with pytest.raises(InputError, match="measure: 'rho' is not one of agreement, kendall_tau"):
         learning_curves(RUNS, "rho")
-    with pytest.raises(InputError, match="paper: 'WMT' is not one of IMDB, AG News"):
+    with pytest.raises(InputError, match="paper: 'WMT' is not one of IMDB, Yelp, AG News"):
         learning_rows({}, "WMT")
     with pytest.raises(
         InputError, match=r"u, v: have the shapes \[2, 4\] and \[1, 4\]; take snapshots on the same validation set"

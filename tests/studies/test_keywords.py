@@ -1,11 +1,12 @@
 """The made-up set with planted keywords, and files of texts with classes."""
 
+import json
 from collections import Counter
 
 import pytest
 
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.studies.keywords import PAD, UNKNOWN, WordIds, planted_texts, read_texts, write_texts
+from hf_nmt_interp.studies.keywords import PAD, UNKNOWN, WordIds, planted_texts, read_rows, read_texts, write_texts
 
 
 def test_the_class_is_that_of_most_keywords():
@@ -30,6 +31,37 @@ def test_files_and_ids(tmp_path):
     assert (ids.words, ids.classes, len(ids)) == ({"film": 2, "nice": 3}, {"+": 0, "-": 1}, 4)
     assert ids.encode(texts, max_length=2)[1] == {"input_ids": [UNKNOWN, 2], "labels": [1]}
     assert PAD not in ids.words.values()
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet", "folder"])
+def test_texts_of_files_with_fields_and_of_sets(ending, tmp_path):
+    import datasets
+
+    rows = [{"review": "nice  film", "stars": 1}, {"review": "bad film", "stars": 0}]
+    whole = datasets.Dataset.from_list(rows)
+    path = tmp_path / f"a.{ending}"
+    if ending == "folder":
+        datasets.DatasetDict({"test": whole}).save_to_disk(path)
+    else:
+        getattr(whole, {"jsonl": "to_json"}.get(ending, f"to_{ending}"))(path)
+    split = "test" if ending == "folder" else "train"
+    found = read_rows(str(path), split=split, text="review", label="stars")
+    assert found == [("1", ["nice", "film"]), ("0", ["bad", "film"])]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"text": "film"}, r"row 1: no field 'label'; it has 'text'"),
+        ({"text": " ", "label": "a"}, r"row 1: ' ' in the field 'text' is not a text with words"),
+        ({"text": 3, "label": "a"}, r"row 1: 3 in the field 'text' is not a text with words"),
+        ({"text": "film", "label": 0.5}, r"row 1: 0.5 in the field 'label' is neither a string nor a whole number"),
+    ],
+)
+def test_wrong_rows_are_named(row, message, tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(InputError, match=message):
+        read_rows(str(tmp_path / "a.jsonl"))
 
 
 def test_wrong_files_are_named(tmp_path):

@@ -40,9 +40,9 @@ def translators(**settings):
     return [LuongSeq2SeqForConditionalGeneration(config).double() for _ in range(MODELS)]
 
 
-def classifiers(mode="learned", labels=3):
+def classifiers(mode="learned", labels=3, **settings):
     torch.manual_seed(1)
-    config = LSTMAttentionConfig(**SIZES, attention_mode=mode, num_labels=labels)
+    config = LSTMAttentionConfig(**SIZES, attention_mode=mode, num_labels=labels, **settings)
     return [LSTMAttentionForSequenceClassification(config).double() for _ in range(MODELS)]
 
 
@@ -85,8 +85,9 @@ def test_translators_have_the_logits_weights_and_gradients_of_single_ones(settin
 
 
 @every_mode
-def test_classifiers_have_the_logits_weights_and_gradients_of_single_ones(mode):
-    models = classifiers(mode)
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_classifiers_have_the_logits_weights_and_gradients_of_single_ones(mode, bidirectional):
+    models = classifiers(mode, bidirectional=bidirectional)
     source, labels = draw(MODELS, BATCH, SOURCE), draw(MODELS, BATCH, high=3, seed=1)
     stack = StackedClassifiers(models)
     logits, weights, alone = stack(source)

@@ -1,5 +1,7 @@
 """Snapshots: every output word of a set once, with its attention, probe and influence."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -23,7 +25,7 @@ def test_rows_are_the_output_words_in_order(tmp_path):
         outputs = model(**batch, output_attentions=True)
         expected = {
             "alpha": outputs.cross_attentions[0].mean(1),
-            "beta": lexical_probe(model, **batch).log_beta,
+            "beta": lexical_probe(model, **batch).log_odds,
             "delta": flip_influence(model, **batch),
         }
         right += (outputs.logits.argmax(-1) == batch["labels"]).sum().item()
@@ -34,6 +36,9 @@ def test_rows_are_the_output_words_in_order(tmp_path):
     assert found.performance == right / 6
     found.save(tmp_path / "snapshots" / "7.safetensors")
     again = Snapshot.load(tmp_path / "snapshots" / "7.safetensors")
+    assert again.bleu is None
+    replace(found, bleu=0.25).save(tmp_path / "8.safetensors")
+    assert Snapshot.load(tmp_path / "8.safetensors").bleu == 0.25
     assert again.performance == found.performance
     assert torch.equal(again.kept, found.kept)
     assert all(torch.equal(again.scores[name], found.scores[name]) for name in ("alpha", "beta", "delta"))

@@ -104,9 +104,27 @@ def test_other_settings_need_another_folder(run, tmp_path):
         run("copying", "--steps", "6")
 
 
+def test_one_direction_has_runs_of_its_own(run, tmp_path):
+    run("locality")
+    both = rows_in(tmp_path / "locality.csv")
+    settings = tmp_path / "settings.json"
+    old = json.loads(settings.read_text())
+    assert old.pop("bidirectional") is True
+    settings.write_text(json.dumps(old))  # a folder from before the setting existed
+    run("locality")
+    assert rows_in(tmp_path / "locality.csv") == both
+    with pytest.raises(InputError, match=r"has runs with bidirectional=True; take the same, or another folder"):
+        run("locality", "--bidirectional", "false")
+    run("locality", "--bidirectional", "false", "--output_dir", str(tmp_path / "forward"))
+    one = rows_in(tmp_path / "forward" / "locality.csv")
+    assert len(one) == len(both)
+    assert one != both
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["--bidirectional", "no"], "--bidirectional: 'no' is not one of true, false"),
         (["--seeds", "0"], "--seeds: 0 is too small; take 1 or more"),
         (["--steps", "5"], "--steps: 5 is not a multiple of --eval_steps 2"),
     ],

@@ -71,13 +71,14 @@ class LuongSeq2SeqConfig(PreTrainedConfig):
 
 
 class LSTMAttentionConfig(PreTrainedConfig):
-    """Bidirectional LSTM with attention for classification (Wiegreffe and Pinter 2019; Snell et al. 2021, eq. 7, 8).
+    """LSTM with attention for classification (Wiegreffe and Pinter 2019; Snell et al. 2021, eq. 7, 8).
 
     Args:
         vocab_size: of the text.
         embedding_size: of a token.
         hidden_size: of each direction, and of the attention's hidden layer.
         encoder_layers: LSTMs on top of each other.
+        bidirectional: encoder in both directions, their states side by side.
         attention_mode: "learned"; "uniform" (each state has weight 1 / L); "frozen" (its parameters stay as drawn).
         dropout: between layers.
         init_range: weights are drawn from [-init_range, init_range].
@@ -89,6 +90,7 @@ class LSTMAttentionConfig(PreTrainedConfig):
     embedding_size: int = 300
     hidden_size: int = 256
     encoder_layers: int = 1
+    bidirectional: bool = True
     attention_mode: str = "learned"
     dropout: float = 0.0
     init_range: float = 0.1

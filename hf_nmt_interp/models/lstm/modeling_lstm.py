@@ -312,16 +312,18 @@ class LSTMAttentionForSequenceClassification(LSTMPreTrainedModel):
         super().__init__(config)
         n = config.hidden_size
         self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_size)
-        self.encoder = LSTMEncoder(config.embedding_size, n, config.encoder_layers, True, config.dropout)
-        self.attention = nn.Sequential(nn.Linear(2 * n, n), nn.ReLU(), nn.Linear(n, 1))
-        self.classifier = nn.Linear(2 * n, config.num_labels - 1)
+        sizes = config.embedding_size, n, config.encoder_layers
+        self.encoder = LSTMEncoder(*sizes, config.bidirectional, config.dropout)
+        states = self.encoder.out_features  # 2 n in both directions
+        self.attention = nn.Sequential(nn.Linear(states, n), nn.ReLU(), nn.Linear(n, 1))
+        self.classifier = nn.Linear(states, config.num_labels - 1)
         self.post_init()
 
     def get_encoder(self, modality: str | None = None) -> nn.Module:
         return self
 
     def output_logits(self, context: Tensor) -> Any:
-        """Logits [..., labels] from contexts [..., 2 n]."""
+        """Logits [..., labels] from contexts [..., 2 n], or n in one direction."""
         return F.pad(self.classifier(context), (1, 0))
 
     @can_return_tuple
@@ -339,7 +341,7 @@ class LSTMAttentionForSequenceClassification(LSTMPreTrainedModel):
         """Logits [B, labels] of texts; with labels [B] also the loss.
 
         Arguments are those of any classifier of transformers; padding of the text [B, S] must be at its end. Attention
-        weights ([B, 1, 1, S],) are `attentions`, states ([B, S, 2 n],) `hidden_states`.
+        weights ([B, 1, 1, S],) are `attentions`, states ([B, S, 2 n],), or n in one direction, `hidden_states`.
         """
         x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         mask = x.new_ones(x.shape[:2], dtype=torch.long) if attention_mask is None else attention_mask.long()
