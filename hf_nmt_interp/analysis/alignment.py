@@ -174,8 +174,7 @@ def align_words(
 
     A pair with a side without words is not shown to the model and has no links; the translation of nothing is nothing.
     """
-    if method is None and settings:
-        raise InputError(min(settings), None, "a setting of which method?", "give method")
+    method = method or ("smoothgrad" if settings else None)
     explainers = make_aligners(model, method, **settings) if method else []
     if not method:
         parts(model)  # one that is not supported is refused first
@@ -229,7 +228,7 @@ def align(
             of words, which are kept as they are (the segmentation of gold links).
         targets: its translation or a list of them, in the same form; None lets the model translate.
         method: an attribution method, None for the model's own best attention (`own_attention`; chosen from at least
-            100 words, it is kept); `lrp` explains the logit of the label here.
+            100 words, it is kept), or `smoothgrad` if settings are given; `lrp` explains the logit of the label here.
             Several, e.g. `attention+saliency:aggregate=li2016`, align by the geometric mean of their p(i | t).
         settings: `batch_size`; `extraction` and `threshold`, see `extract_links`; `extraction="subword_argmax"`, see
             `subword_links`; `punctuation` and `words`, see `encode_source`; `generate`, arguments of `generate()`; all

@@ -80,8 +80,8 @@ def test_align_takes_it(translator):
     given = ENGLISH[:3], GERMAN[:3]
     expected = hni.align(model, tokenizer, *given, method="attention", **choice.settings)
     assert hni.align(model, tokenizer, *given) == expected
-    with pytest.raises(InputError, match=r"layer: a setting of which method\?; give method"):
-        hni.align(model, tokenizer, *given, layer=0)
+    smooth = hni.align(model, tokenizer, *given, smoothgrad=2)  # settings are those of SmoothGrad
+    assert smooth == hni.align(model, tokenizer, *given, method="smoothgrad", smoothgrad=2)
 
 
 def test_nothing_to_choose_by(translator):

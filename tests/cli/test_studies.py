@@ -54,7 +54,7 @@ def test_faithfulness_takes_all_methods_that_fit(rows) -> None:
         ("magic", "--method: 'magic' is not one of lrp, saliency"),
         ("lrp:alpha", "--method: 'alpha' is not name=value, e.g. rule=..."),
         ("lrp:layer=1", "--method: method 'lrp' has no setting 'layer'"),
-        ("attention:layer=x", "--method: layer=x is not of type int or null"),
+        ("attention:head=x", "--method: head=x is not of type int or null"),
     ],
 )
 def test_faithfulness_errors(run, model_folder, method, message) -> None:
