@@ -38,13 +38,14 @@ def plot_relations(report: HeadReport, path: str | Path) -> None:
         lines[name] = [(offset, shares.get(offset, 0.0)) for offset in range(-_WIDEST, _WIDEST + 1)]
     draw_lines(left, lines, marker=".")
     left.set(xlabel="position of the dependent relative to its head", ylabel="share of the relation's pairs")
+    left.set_xticks(range(-_WIDEST, _WIDEST + 1, 2))
     left.legend(frameon=False, fontsize=7)
     bars(
         right,
         [(name, [row[name] for row in rows]) for name in ("accuracy", "baseline")],
         [_label(row) for row in rows],
     )
-    right.tick_params(axis="x", labelrotation=45)
+    right.set_xticks(range(len(rows)), [_label(row) for row in rows], rotation=45, ha="right")
     right.set_ylabel("accuracy of the best head")
     right.legend(frameon=False, fontsize=7)
     save(figure, path, csv_text(numbers) + "\n" + csv_text(rows))
