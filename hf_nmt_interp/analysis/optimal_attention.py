@@ -33,7 +33,7 @@ def optimal_attention(
     >>> [round(weight, 4) for weight in optimal_attention(gamma, torch.tensor(0)).tolist()]
     [0.0, 0.5, 0.5]
     """
-    kept = torch.ones(gamma.shape[:-1], dtype=torch.bool) if kept is None else kept.bool()
+    kept = torch.ones(gamma.shape[:-1], dtype=torch.bool, device=gamma.device) if kept is None else kept.bool()
     if gamma.ndim < 2 or labels.shape != gamma.shape[:-2] or kept.shape != gamma.shape[:-1]:
         shapes = f"gamma {list(gamma.shape)}, labels {list(labels.shape)}, kept {list(kept.shape)}"
         raise InputError(shapes, None, "do not fit", "give [..., L, V], [...] and [..., L]")
@@ -43,7 +43,7 @@ def optimal_attention(
     z = z - z.gather(-1, labels.reshape(-1, 1, 1).expand(-1, z.shape[1], -1))  # the label's logit is 0 (eq. 34)
     kept_rows = kept.reshape(-1, kept.shape[-1])
     alpha = kept_rows.double() / kept_rows.sum(-1, keepdim=True)
-    rows = torch.arange(len(z))
+    rows = torch.arange(len(z), device=z.device)
     for _ in range(steps):
         slopes = (z @ _probabilities(alpha, z)[..., None])[..., 0]  # dL / d alpha [N, L]
         to = slopes.masked_fill(~kept_rows, torch.inf).argmin(-1)
@@ -63,7 +63,7 @@ def _probabilities(alpha: Tensor, z: Tensor) -> Tensor:
 
 def _best_amount(alpha: Tensor, z: Tensor, source: Tensor, to: Tensor) -> Tensor:
     """How much weight [N] moved from one position to another lowers the loss most, by bisection of its derivative."""
-    rows = torch.arange(len(z))
+    rows = torch.arange(len(z), device=z.device)
     logits, direction = (alpha[:, None] @ z)[:, 0], z[rows, to] - z[rows, source]  # [N, V]
 
     def falls(amount: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.decoding.batch import Batch, Translation, batch_of, evaluating, label_log_probs, run_model
 from hf_nmt_interp.decoding.pairs import Pair, Pairs, Text
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.models.families import Parts, parts
+from hf_nmt_interp.models.families import Parts, capacity, parts
 from hf_nmt_interp.text.files import write_whole
 from hf_nmt_interp.text.pharaoh import Links
 
@@ -54,23 +54,17 @@ class AttentionChoice(NamedTuple):
         return {"layer": self.layer, "head": self.head, "shifted": self.shifted}
 
 
-_CHOSEN: WeakKeyDictionary[Any, AttentionChoice] = WeakKeyDictionary()
+_CHOSEN: WeakKeyDictionary[Any, tuple[int, AttentionChoice]] = WeakKeyDictionary()  # with the version of the weights
 
 
-def own_attention(model: Any, pairs: Pairs, batch_size: int = 16) -> AttentionChoice:
-    """The choice stored in the model's config, or that `choose_attention` makes on the first of these pairs.
+def own_attention(model: Any, pairs: Pairs, batch_size: int = 16, cached: bool = True) -> AttentionChoice:
+    """The `known_choice` of a model, or that `choose_attention` makes on the first of these pairs.
 
-    Made from enough pairs, it is kept for this model, and for later runs in the cache of Hugging Face.
+    Made from enough pairs, it is kept for this model, and for later runs in the cache of Hugging Face unless it is not
+    to be `cached`.
     """
-    if stored := getattr(model.config, "alignment", None):
-        return AttentionChoice(**stored)
-    if model in _CHOSEN:
-        return _CHOSEN[model]
-    name = _fingerprint(model)
-    file, known = _FOLDER / f"{name}.json", json.loads(_BOX.read_text(encoding="utf-8")).get(name)
-    if known or file.exists():
-        _CHOSEN[model] = AttentionChoice(**known or json.loads(file.read_text(encoding="utf-8")))
-        return _CHOSEN[model]
+    if known := known_choice(model, cached):
+        return known
     words = list(accumulate(len(pair.source.words) for pair in pairs[:SENTENCES]))
     number = 1 + sum(total < WORDS for total in words[:-1])
     choice = choose_attention(model, pairs[:number], batch_size)
@@ -78,8 +72,9 @@ def own_attention(model: Any, pairs: Pairs, batch_size: int = 16) -> AttentionCh
     step = "one step later" if choice.shifted else "at the same step"
     how = f"{1 - choice.aer:.0%} of its links are those of deleting source words in {number} sentences"
     logger.warning("aligning by cross-attention layer %d, %s, %s: %s", choice.layer, head, step, how)
-    if words[-1] >= _KEPT:
-        _CHOSEN[model] = choice
+    if cached and words[-1] >= _KEPT:
+        _CHOSEN[model] = _version(model), choice
+        file = _FOLDER / f"{_fingerprint(model)}.json"
         try:
             write_whole(file, json.dumps(choice._asdict()) + "\n", shared=True)
         except OSError as error:
@@ -87,17 +82,42 @@ def own_attention(model: Any, pairs: Pairs, batch_size: int = 16) -> AttentionCh
     return choice
 
 
+def known_choice(model: Any, cached: bool = True) -> AttentionChoice | None:
+    """The choice stored in the model's config, of a translator in the box, or made before if that counts."""
+    if stored := getattr(model.config, "alignment", None):
+        return AttentionChoice(**stored)
+    if cached and model in _CHOSEN and _CHOSEN[model][0] == _version(model):
+        return _CHOSEN[model][1]
+    name = _fingerprint(model)
+    found = json.loads(_BOX.read_text(encoding="utf-8")).get(name)
+    if not found and cached:
+        try:
+            found = json.loads((_FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # none, or a damaged one
+            return None
+    if not found:
+        return None
+    _CHOSEN[model] = _version(model), AttentionChoice(**found)
+    return _CHOSEN[model][1]
+
+
+def _version(model: Any) -> int:
+    """Grows when weights are changed."""
+    return sum(weight._version for weight in model.parameters())
+
+
 def _fingerprint(model: Any) -> str:
-    """Of the weights that cross-attention depends on first: those of its queries and keys."""
+    """Of all weights."""
     digest = hashlib.sha256(type(model).__name__.encode())
-    for attention in parts(model).cross:
-        for weight in attention.core.parameters():
-            digest.update(weight.detach().float().cpu().numpy().tobytes())
+    for weight in model.state_dict().values():
+        digest.update(weight.detach().float().cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
 def choose_attention(model: Any, pairs: Pairs, batch_size: int = 16) -> AttentionChoice:
     """The layer and head, plain or shifted, whose links agree best with `occlusion_links`; `aer` is 1 - agreement."""
+    _, limit = capacity(model, "target")  # shifted weights need one more position
+    pairs = pairs.pick([n for n, pair in enumerate(pairs) if limit is None or len(pair.ids.target_ids) < limit])
     found = links_of_pairs(model, pairs, batch_size)
     reference = [occlusion_links(model, pair, batch_size) for pair in pairs]
     total = sum(map(len, reference))
@@ -116,8 +136,10 @@ def occlusion_links(model: Any, pair: Pair, batch_size: int = 16) -> Links:
     """Each target word to the source word without which it becomes least probable."""
     ids = pair.ids
     without = [[i for n, i in enumerate(ids.source_ids) if n not in own] for own in pair.source.positions]
-    rows = [Translation(source, ids.target_ids, ids.start_id) for source in (ids.source_ids, *filter(None, without))]
-    kept = [word for word, source in enumerate(without) if source]
+    # a word may have no subwords, or all of them
+    kept = [word for word, source in enumerate(without) if source and len(source) < len(ids.source_ids)]
+    sources = [ids.source_ids, *(without[word] for word in kept)]
+    rows = [Translation(source, ids.target_ids, ids.start_id) for source in sources]
     found = []
     with evaluating(model):
         for start in range(0, len(rows), batch_size):

@@ -140,7 +140,7 @@ def diagonal_prior(T: int, L: int, tension: float, null: float) -> np.ndarray:
     [[0.5, 0.25, 0.25], [0.5, 0.25, 0.25]]
     """
     distance = np.abs(np.arange(1, T + 1)[:, None] / T - np.arange(1, L + 1)[None] / L)
-    near = np.exp(-tension * distance)
+    near = np.exp(-tension * (distance - distance.min(1, keepdims=True)))  # of a large tension not all are 0
     return np.hstack([np.full((T, 1), null), (1 - null) * near / near.sum(1, keepdims=True)])
 
 

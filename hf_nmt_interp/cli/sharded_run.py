@@ -26,9 +26,10 @@ from hf_nmt_interp.version import __version__
 
 _BATCHES = 16  # of a window
 _CHARACTERS = 256  # of a line, on average: a batch of longer lines has fewer of them
+HEAD = 40  # lines that are read before the work starts, so that errors come early
 _SHOWN = 5  # refused lines that are printed
 # arguments that do not change what is written, or that are noted elsewhere
-_ASIDE = ("device", "flags", "formats", "resume", "run", "shards", "strict", "traceback")
+_ASIDE = ("device", "flags", "formats", "head", "resume", "run", "shards", "strict", "traceback")
 
 
 class Job(ABC):
@@ -126,7 +127,7 @@ def place() -> tuple[int, int]:
 
 
 def read_corpus(args: argparse.Namespace, paths: Sequence[str | None]) -> Iterator[Line]:
-    """Lines of the text files, or of `--dataset`; the first ones are read at once, so that errors come early."""
+    """Lines of the text files, or of `--dataset`; the first ones are read at once, to `args.head`."""
     files = [path for path in paths if path]
     if getattr(args, "sentences", None):
         raise InputError("--shards", None, "reads a corpus", "give --input FILE or --dataset NAME, not sentences")
@@ -141,7 +142,8 @@ def read_corpus(args: argparse.Namespace, paths: Sequence[str | None]) -> Iterat
             raise InputError("-", None, "several processes cannot share stdin", "give a file")
         lines = try_parallel(files)
     lines = islice(lines, getattr(args, "limit", None))
-    return chain(list(islice(lines, 1)), lines)
+    args.head = list(islice(lines, HEAD))
+    return chain(args.head, lines)
 
 
 def run_corpus(args: argparse.Namespace, paths: Sequence[str | None], make_job: Callable[[], Job]) -> None:

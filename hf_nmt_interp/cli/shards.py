@@ -231,6 +231,10 @@ class ShardFolder:
     def remove(self) -> None:
         """Remove the folder of an `--output`, if there is one; that of `--shards` is refused."""
         if (self.folder / "run.json").exists():
+            own = ("shards", "bad", "total.json", "run.json")
+            if others := [path for path in self.folder.iterdir() if path.name not in own and path.suffix != ".part"]:
+                problem = f"{self.folder} has a file of yours, {others[0].name}"
+                raise InputError(self.flag, None, problem, "move it, or choose another output")
             if self.about.get("output") is None:
                 raise InputError(self.flag, None, f"{self.folder} was written by --shards", "choose another name")
             for name in ("shards", "bad"):

@@ -56,12 +56,11 @@ def test_the_attention_that_agrees_with_occlusion_is_taken(translator, monkeypat
 def test_one_choice_for_a_model_and_for_later_runs(translator, monkeypatch, caplog):
     model, tokenizer = translator
     pairs = Pairs.force(model, tokenizer, ENGLISH, GERMAN)
-    few = own_attention(model, pairs[:1])
+    assert own_attention(model, pairs[:1]) == choose_attention(model, pairs[:1])
     assert not list((module._FOLDER).glob("*"))  # of too few words to be kept
     monkeypatch.setattr(module, "_KEPT", 10)
     choice = own_attention(model, pairs)
     assert f"aligning by cross-attention layer {choice.layer}" in caplog.text
-    assert few.aer >= 0
     (file,) = module._FOLDER.iterdir()
     assert json.loads(file.read_text()) == choice._asdict()
     monkeypatch.setattr(module, "choose_attention", None)  # it is not made again
@@ -71,6 +70,40 @@ def test_one_choice_for_a_model_and_for_later_runs(translator, monkeypatch, capl
     assert own_attention(again, pairs[:1]) == choice
     AttentionChoice(0, 1, False, 0.5).store(again)  # what is stored in the config comes first
     assert own_attention(again, pairs) == AttentionChoice(0, 1, False, 0.5)
+
+
+def test_a_choice_is_of_the_weights(translator, monkeypatch):
+    model, tokenizer = translator
+    monkeypatch.setattr(module, "_KEPT", 10)
+    pairs = Pairs.force(model, tokenizer, ENGLISH, GERMAN)
+    own_attention(model, pairs)
+    assert module.known_choice(model) is not None
+    assert module.known_choice(model, cached=False) is None
+    (file,) = module._FOLDER.iterdir()
+    with torch.no_grad():
+        model.model.shared.weight.mul_(2)  # trained further
+    assert module.known_choice(model) is None
+    with torch.no_grad():
+        model.model.shared.weight.div_(2)
+    assert module.known_choice(model) is not None
+    file.write_text("{")  # damaged
+    again = tiny_model("marian", vocab_size=len(tokenizer))
+    assert module.known_choice(again) is None
+
+
+def test_words_without_subwords_are_not_deleted(translator):
+    model, tokenizer = translator
+    pair = Pairs.force(model, tokenizer, [["The", "\u200b", "dog"]], [["Ein", "Hund"]])[0]
+    empty = [word for word, own in enumerate(pair.source.positions) if not own]
+    assert not {i for i, _ in occlusion_links(model, pair)} & set(empty)
+
+
+def test_a_translation_that_fills_all_positions_is_left_out(translator):
+    model, tokenizer = translator
+    short = Pairs.force(model, tokenizer, ENGLISH[:2], GERMAN[:2])
+    full = Translation(short[0].ids.source_ids, [5] * 64)
+    both = Pairs.caught(model, tokenizer, [full, *(pair.ids for pair in short)])
+    assert choose_attention(model, both) == choose_attention(model, both[1:])
 
 
 def test_align_takes_it(translator):

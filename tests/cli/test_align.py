@@ -5,10 +5,12 @@ Also for cli/verbs/align.py, cli/verbs/aer.py and cli/verbs/best_attention.py.
 
 import io
 import json
+import os
 import sys
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
+from threading import Thread
 
 import pytest
 
@@ -76,6 +78,41 @@ def test_the_default_method(run, model_folder, files) -> None:
     method = "attention:" + ",".join(f"{name}={json.dumps(value)}" for name, value in choice.settings.items())
     assert run(*start, *files).out == run(*start, "--method", method, *files).out
     assert "--set: a setting of which method? give --method" in run(*start, *files, "--set", "layer=0").err
+
+
+def test_the_default_of_a_pipe_reads_it_once(run, model_folder, files, tmp_path) -> None:
+    start = "align", "--model", model_folder
+    expected = run(*start, *files).out
+    pipes = [tmp_path / name for name in ("pipe.en", "pipe.de")]
+    threads = []
+    for pipe, file in zip(pipes, files, strict=True):
+        os.mkfifo(pipe)
+        threads.append(Thread(target=pipe.write_text, args=(file.read_text(encoding="utf-8"),), daemon=True))
+        threads[-1].start()
+    assert run(*start, *pipes).out == expected
+
+
+def test_the_default_skips_lines_that_are_refused(run, model_folder, files, tmp_path) -> None:
+    source, target = (file.read_text(encoding="utf-8").splitlines() for file in files)
+    source[1] = "word " * 3000
+    paths = [tmp_path / name for name in ("long.en", "long.de")]
+    for path, lines in zip(paths, (source, target), strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    ran = run("align", "--model", model_folder, *paths)
+    assert (ran.code, ran.out.splitlines()[1]) == (0, "")
+    assert all(ran.out.splitlines()[:1])
+
+
+def test_a_wrong_setting_leaves_an_earlier_run(run, model_folder, files, tmp_path) -> None:
+    folder = tmp_path / "out.shards"
+    (folder / "shards").mkdir(parents=True)
+    (folder / "run.json").write_text('{"output": "out"}')
+    start = "align", "--model", model_folder, *files, "--output", tmp_path / "out"
+    assert run(*start, "--method", "attention", "--set", "head=9").code == 2
+    assert (folder / "run.json").exists()
+    (folder / "notes.txt").write_text("mine")
+    assert "has a file of yours, notes.txt; move it, or choose another output" in run(*start).err
+    assert (folder / "run.json").exists()
 
 
 def pharaoh(links) -> str:

@@ -25,14 +25,23 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TextIO
 
 from hf_nmt_interp.cli.arguments import add_decoding, add_model, generate_options
 from hf_nmt_interp.cli.output import write_json
 from hf_nmt_interp.cli.paths import InputFile, OutputFile, OutputLines
-from hf_nmt_interp.cli.sharded_run import Job, Refusals, add_corpus, fill, read_corpus, refuse, run_corpus, windows
+from hf_nmt_interp.cli.sharded_run import (
+    Job,
+    Refusals,
+    add_corpus,
+    fill,
+    read_corpus,
+    refuse,
+    run_corpus,
+    try_rows,
+    windows,
+)
 from hf_nmt_interp.cli.shards import Row, ShardFolder, remove_parts
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.corpus import Texts
@@ -103,9 +112,11 @@ def _run_text(args: argparse.Namespace) -> None:
     report = Refusals(args, "wrote an empty line", "wrote empty lines for the rest", bad)
     folder = ShardFolder(f"{args.output}.shards", "--output") if bad else None
     if folder:
+        job = None
         if not args.resume:
-            ShardFolder(folder.folder, "--output").remove()  # of an earlier run
-        fill(folder, args, lines, lambda: _Aligner(args), report)
+            job = _Aligner(args)  # wrong settings are refused before an earlier run is removed
+            ShardFolder(folder.folder, "--output").remove()
+        fill(folder, args, lines, lambda: job or _Aligner(args), report)
         for path in filter(None, (args.output, args.translations, bad)):
             remove_parts(Path(os.path.realpath(path)))  # of a run that was killed while it joined its shards
         found: Iterable[Iterable[Row]] = [folder.rows()]
@@ -173,33 +184,38 @@ class _Aligner(Job):
         self.generate, codes = generate_options(args), (args.source_lang, args.target_lang)
         self.forward = load(args.model, args.device, *codes)
         self.backward = load(args.reverse_model, args.device, *codes[::-1]) if args.reverse_model else None
-        self.own: list[dict[str, Any]] = [{}, {}]  # settings of a direction
+        self.own: list[dict[str, Any]] = [{}, {}]  # settings of each direction
         for translator in (self.forward, self.backward) if self.backward else (self.forward,):
             align_words(*translator, [], [], **self.settings)  # wrong settings too
             if args.target or self.backward or (args.dataset and len(args.fields) > 1):
                 encode_target(translator[1], "x")  # and missing languages
-        from hf_nmt_interp.analysis.own_attention import SENTENCES
+        if not methods:
+            lines = [line for line in args.head if not isinstance(line, InputError) and all(map(str.strip, line))]
+            self._choose(lines, cached=not args.shards)  # shards may be written on several machines
 
-        if not methods and "-" not in (args.source, args.target):  # the same choice wherever a run is resumed
-            head = islice(read_corpus(args, (args.source, args.target)), SENTENCES)
-            self._choose([line for line in head if not isinstance(line, InputError) and all(map(str.strip, line))])
-
-    def _choose(self, lines: list[Texts]) -> None:
-        """Align by each translator's own best attention."""
-        from hf_nmt_interp.analysis.own_attention import own_attention
+    def _choose(self, lines: list[Texts], cached: bool) -> None:
+        """Align by each translator's own best attention, chosen on these lines if it is not known."""
+        from hf_nmt_interp.analysis.own_attention import known_choice, own_attention
         from hf_nmt_interp.decoding.pairs import Pairs
 
-        if not lines:
-            return
-        sides = [[_WORD.findall(line) for line in side] for side in zip(*lines, strict=True)]
         size = self.settings["batch_size"]
-        translating = {} if len(sides) > 1 else {"batch_size": size, "generate": self.generate}
-        pairs = Pairs.make(*self.forward, sides[0], sides[1] if len(sides) > 1 else None, **translating)
-        self.settings["method"] = "attention"
-        self.own[0] = own_attention(self.forward[0], pairs, size).settings
-        if self.backward:
+        translators = [self.forward, *([self.backward] if self.backward else [])]
+        choices = [known_choice(model, cached) for model, _ in translators]
+        if not all(choices) and lines:
+
+            def encode(some: list[Texts]) -> list[Any]:
+                sides = [[_WORD.findall(line) for line in side] for side in zip(*some, strict=True)]
+                translating = {} if len(sides) > 1 else {"batch_size": size, "generate": self.generate}
+                return list(Pairs.make(*self.forward, sides[0], sides[1] if len(sides) > 1 else None, **translating))
+
+            pairs = [pair for pair in try_rows(encode, lines) if not isinstance(pair, InputError)]
             words = [pair.target.words for pair in pairs], [pair.source.words for pair in pairs]
-            self.own[1] = own_attention(self.backward[0], Pairs.force(*self.backward, *words), size).settings
+            sets = [Pairs(self.forward[0], pairs)]
+            sets += [Pairs.force(*self.backward, *words)] if self.backward else []
+            choices = [own_attention(model, s, size, cached) for (model, _), s in zip(translators, sets, strict=True)]
+        if all(choices):
+            self.settings["method"] = "attention"
+            self.own = [choice.settings for choice in choices if choice]
 
     def rows(self, lines: list[Texts]) -> list[Row]:
         return [
@@ -213,8 +229,6 @@ class _Aligner(Job):
         from hf_nmt_interp.analysis.alignment import align_words, joint_links
         from hf_nmt_interp.analysis.symmetrization import flip, symmetrize
 
-        if self.settings["method"] is None:
-            self._choose([line for line in lines if all(map(str.strip, line))])
         texts = [[_WORD.findall(line) for line in side] for side in zip(*lines, strict=True)]
         sources, targets = texts[0], texts[1] if len(texts) > 1 else None
         options = self.settings | self.own[0] | {"generate": self.generate, "words": "spaces"}
