@@ -207,6 +207,17 @@ def align_words(
     return found
 
 
+def own_links(model: Any, pairs: Pairs, batch_size: int = 16) -> list[Links]:
+    """Links of each pair by the model's own best attention, as `align` finds them when no method is named."""
+    full = [n for n, pair in enumerate(pairs) if pair.source.words and pair.target.words]
+    found: list[Links] = [set() for _ in pairs]
+    if full:
+        aligner = make_aligner(model, "attention", **own_attention(model, pairs.pick(full), batch_size).settings)
+        for n, result in zip(full, explain(aligner, pairs.pick(full), batch_size), strict=True):
+            found[n] = extract_links(word_scores(result.source, pairs[n].source, pairs[n].target))
+    return found
+
+
 def _text(text: str | Sequence[str]) -> str:
     return text if isinstance(text, str) else join_words(text)[0]
 

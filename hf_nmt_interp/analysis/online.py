@@ -20,7 +20,7 @@ from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.decoding.batch import Translation
 from hf_nmt_interp.decoding.generation import record_generation
-from hf_nmt_interp.decoding.pairs import Pairs
+from hf_nmt_interp.decoding.pairs import SHOWN, Pairs
 from hf_nmt_interp.text.pharaoh import Links
 from hf_nmt_interp.text.tokens import TokenWords, words_of
 
@@ -102,7 +102,7 @@ class AlignedGeneration(LogitsProcessor):
 
     def start(self, sources: list[list[int]], setting: Callable[[str], set[int]]) -> list[LogitsProcessor]:
         """A call of `generate()` begins."""
-        self._sources = [words_of(self._tokenizer, ids) for ids in sources]
+        self._sources = [words_of(self._tokenizer, ids, **SHOWN) for ids in sources]
         self._stops = setting("eos_token_id")
         self._beams, self._returned = (max(setting(n), default=1) for n in ("num_beams", "num_return_sequences"))
         self._kept: dict[tuple[int, tuple[int, ...]], np.ndarray] = {}  # (sentence, prefix) -> [S]
@@ -131,7 +131,7 @@ class AlignedGeneration(LogitsProcessor):
 
     def end(self, translations: list[Translation]) -> None:
         """A call of `generate()` has returned."""
-        pairs = Pairs.caught(self._explainer.model, self._tokenizer, translations)
+        pairs = Pairs.caught(self._explainer.model, self._tokenizer, translations, splitting=SHOWN)
         ids = [[pair.ids.start_id or 0, *pair.ids.target_ids] for pair in pairs]
         self._complete(pairs, ids)
         for n, pair in enumerate(pairs):
@@ -140,7 +140,7 @@ class AlignedGeneration(LogitsProcessor):
             rows = [self._scores(n // self._returned, ids[n], step) for step in steps]
             nothing = np.zeros(len(pair.source.tokens), np.float32)  # of a special token that was never decoded
             scores = word_scores(np.stack([nothing if row is None else row for row in rows]), pair.source, pair.target)
-            words = pair.source.words, pair.target.words, " ".join(pair.target.words)
+            words = pair.source.words, pair.target.words, pair.target.text
             self.alignments.append(WordAlignment(*words, scores, extract_links(scores)))
         self._kept.clear()
 

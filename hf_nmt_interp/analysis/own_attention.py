@@ -70,7 +70,8 @@ def own_attention(model: Any, pairs: Pairs, batch_size: int = 16, cached: bool =
     choice = choose_attention(model, pairs[:number], batch_size)
     head = "mean of its heads" if choice.head is None else f"head {choice.head}"
     step = "one step later" if choice.shifted else "at the same step"
-    how = f"{1 - choice.aer:.0%} of its links are those of deleting source words in {number} sentences"
+    sentences = f"{number} sentence{'s' * (number > 1)}"
+    how = f"{1 - choice.aer:.0%} of its links are those of deleting source words in {sentences}"
     logger.warning("aligning by cross-attention layer %d, %s, %s: %s", choice.layer, head, step, how)
     if cached and words[-1] >= _KEPT:
         _CHOSEN[model] = _version(model), choice

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, overload
 
 from transformers import PreTrainedModel
@@ -11,10 +12,10 @@ from hf_nmt_interp.attribution.registry import make_method
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.batch import Translation
 from hf_nmt_interp.decoding.generation import record_generation
-from hf_nmt_interp.decoding.pairs import Pair, Pairs, Text, check_tokenizer
+from hf_nmt_interp.decoding.pairs import SHOWN, Pair, Pairs, Text, check_tokenizer
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.progress import Track, no_progress
-from hf_nmt_interp.text.tokens import Words
+from hf_nmt_interp.text.tokens import Punctuation, Words
 
 
 @overload
@@ -38,7 +39,9 @@ def attribute(
     method: str = "lrp",
     batch_size: int = 16,
     generate: dict[str, Any] | None = None,
+    punctuation: Punctuation = "separate",
     words: Words = "pieces",
+    links: bool = False,
     **settings: Any,
 ) -> Any:
     """Explain translations: given ones, or those the model makes.
@@ -51,8 +54,10 @@ def attribute(
         method: name of an attribution method.
         batch_size: sentences explained at a time.
         generate: arguments of `model.generate()`, for translations the model makes.
+        punctuation: "separate": punctuation marks are words; "attached": they belong to the word they touch.
         words: what a word is in text without spaces: "pieces" (of the tokenizer), "spaces", or a function that cuts
             text into words, e.g. `jieba.lcut`; see `encode_source`.
+        links: also align the words by the model's own attention, as `align` does, into `AttributionResult.links`.
         settings: of the method.
 
     Returns:
@@ -63,9 +68,14 @@ def attribute(
     if isinstance(target, str) and not single:
         raise InputError("target", target, "is one sentence for a list of sources", "give a list of targets")
     sources, targets = ([sources], None if target is None else [target]) if single else (sources, target)
-    options: Any = {"splitting": {"words": words}, "batch_size": batch_size, "generate": generate}
-    pairs = Pairs.make(model, tokenizer, sources, targets, **options)
+    splitting = {"punctuation": punctuation, "words": words}
+    pairs = Pairs.make(model, tokenizer, sources, targets, splitting, batch_size=batch_size, generate=generate)
     results = explain(explainer, pairs, batch_size, settings)
+    if links:
+        from hf_nmt_interp.analysis.alignment import own_links
+
+        found = own_links(model, pairs, batch_size)
+        results = [replace(result, links=own) for result, own in zip(results, found, strict=True)]
     return results[0] if single else results
 
 
@@ -124,7 +134,7 @@ class Explained:
     def results(self) -> list[AttributionResult]:
         """One result per returned sequence, in the order of the calls and of their outputs."""
         new = self.translations[len(self._results) :]
-        pairs = Pairs.caught(self._explainer.model, self._tokenizer, new)
+        pairs = Pairs.caught(self._explainer.model, self._tokenizer, new, splitting=SHOWN)
         self._results += explain(self._explainer, pairs, settings=self._settings)
         return list(self._results)
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from hf_nmt_interp.decoding.batch import Translation
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.pharaoh import Links
 from hf_nmt_interp.text.tokens import TokenWords
 
 _FORMAT, _VERSION = "hf_nmt_interp.attribution", 1
@@ -34,6 +35,8 @@ class AttributionResult:
         settings: its settings.
         level: "token", or "word" after `to_words()`.
         translation: the ids that were explained.
+        links: word alignment, (source word, target word) in the order of `source_side.words` and `target_side.words`;
+            None if it was not asked for.
     """
 
     source_side: TokenWords
@@ -47,6 +50,7 @@ class AttributionResult:
     settings: dict[str, Any] = field(default_factory=dict)
     level: str = "token"
     translation: Translation | None = None
+    links: Links | None = None
 
     def __post_init__(self) -> None:
         S, T = len(self.source_side.tokens), len(self.target_side.tokens)
@@ -112,6 +116,7 @@ class AttributionResult:
         arrays = {n: getattr(self, n) for n in ("source", "prefix", "start", "log_probs")}
         rest = {n: getattr(self, n) for n in ("conservation_gap", "method", "settings", "level")}
         rest["translation"] = None if self.translation is None else vars(self.translation)
+        rest["links"] = None if self.links is None else sorted(self.links)
         rest |= {"source_side": vars(self.source_side), "target_side": vars(self.target_side)}
         metadata = {"format": _FORMAT, "version": str(_VERSION), "result": json.dumps(rest, ensure_ascii=False)}
         try:
@@ -152,7 +157,7 @@ class AttributionResult:
     def __repr__(self) -> str:
         shares = self.source_contribution[~np.isnan(self.source_contribution)]
         share = shares.mean() if shares.size else float("nan")
-        shown = (" ".join(side.words) for side in (self.source_side, self.target_side))
+        shown = (side.text for side in (self.source_side, self.target_side))
         pair = " -> ".join(repr(text if len(text) <= 40 else text[:37] + "...") for text in shown)
         gap = "" if self.conservation_gap is None else f", conservation gap {self.conservation_gap:.1e}"
         T, S = self.source.shape
@@ -174,6 +179,11 @@ def _read(text: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
             raise ValueError(f"{name}: a token is of a word that is not there")
     if (ids := rest.get("translation")) is not None:
         rest["translation"] = Translation(**ids)
+    if (links := rest.get("links")) is not None:
+        rest["links"] = {(i, j) for i, j in links}
+        sides = [range(len(rest[name].words)) for name in ("source_side", "target_side")]
+        if not all(i in sides[0] and j in sides[1] for i, j in rest["links"]):
+            raise ValueError("links: not all are between its words")
     return rest | arrays
 
 

@@ -26,6 +26,7 @@ Text = str | Sequence[str] | Encoded  # a sentence, its words, or either encoded
 Origin = Literal["given", "translated", "caught"]  # of a target: from the caller, `translate`, or another `generate()`
 Splitting = Mapping[str, Any]  # into words: `punctuation` and `words` of `encode_source`
 NO_SPLITTING: Splitting = MappingProxyType({})
+SHOWN: Splitting = MappingProxyType({"punctuation": "separate"})  # of what is shown to people
 LONGEST = 4096  # tokens of a sentence for models without positions: memory grows with the square of the length
 
 

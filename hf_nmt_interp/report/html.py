@@ -9,7 +9,7 @@ from jinja2 import Environment, FileSystemLoader
 from markupsafe import escape
 
 from hf_nmt_interp.attribution.result import AttributionResult
-from hf_nmt_interp.report.records import method_name, record, shares
+from hf_nmt_interp.report.records import linked_sources, method_name, record, shares
 
 _DIGITS = 4  # of every number on the page
 Results = Iterable[AttributionResult]
@@ -30,7 +30,7 @@ def render(results: Results | Mapping[str, Results], title: str = "Explained tra
     cards: list[dict[str, Any]] = []
     for row in rows:
         views = [_view(label, result) for label, result in zip(labels, row, strict=True)]
-        source = " ".join(row[0].source_side.words)
+        source = row[0].source_side.text
         if not cards or cards[-1]["source"] != source or views[0]["name"] in _names(cards[-1:]):
             cards.append({"source": source, "views": []})
         cards[-1]["views"] += views
@@ -55,7 +55,7 @@ def _view(label: str, result: AttributionResult) -> dict[str, Any]:
     """One explanation of a card, by subwords (if known) and by words."""
     name = ": ".join(filter(None, [label, method_name(result)]))
     levels = {level.level: _level(level) for level in (result, result.to_words())}
-    return {"name": name, "target": " ".join(result.target_side.words), **levels}
+    return {"name": name, "target": result.target_side.text, **levels}
 
 
 def _names(cards: Sequence[dict[str, Any]]) -> list[str]:
@@ -68,7 +68,8 @@ def _level(result: AttributionResult) -> dict[str, Any]:
     whole = record(result, _DIGITS)
     kept = ("source_tokens", "target_tokens", "source_special", "target_special", "source", "prefix", "start")
     share = None if shares(result) is None else whole["source_contribution"]
-    return {name: whole[name] for name in (*kept, "log_probs", "conservation_gap")} | {"shares": share}
+    links = None if result.links is None else linked_sources(result)
+    return {name: whole[name] for name in (*kept, "log_probs", "conservation_gap")} | {"shares": share, "links": links}
 
 
 @cache

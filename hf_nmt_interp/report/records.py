@@ -18,7 +18,8 @@ def record(result: AttributionResult, digits: int = 7) -> dict[str, Any]:
     for name, side in (("source", result.source_side), ("target", result.target_side)):
         found |= {f"{name}_{part}": getattr(side, part) for part in ("tokens", "words", "word_ids", "special")}
     arrays = ("source", "prefix", "start", "source_contribution", "log_probs", "conservation_gap")
-    return found | {name: plain(getattr(result, name), digits) for name in arrays}
+    found |= {name: plain(getattr(result, name), digits) for name in arrays}
+    return found if result.links is None else found | {"links": sorted(map(list, result.links))}
 
 
 def plain(values: Any, digits: int = 7) -> Any:
@@ -71,6 +72,16 @@ def shares(result: AttributionResult) -> np.ndarray | None:
     """
     method = METHODS.get(result.method)
     return result.source_contribution if method and method.shares_total else None
+
+
+def linked_sources(result: AttributionResult) -> list[list[int]]:
+    """For each target token the source tokens whose words are linked to its word."""
+    own: dict[int, list[int]] = {}
+    for i, word in enumerate(result.source_side.word_ids):
+        if word is not None:
+            own.setdefault(word, []).append(i)
+    links = sorted(result.links or ())
+    return [[s for i, j in links if j == word for s in own.get(i, ())] for word in result.target_side.word_ids]
 
 
 def best_sources(result: AttributionResult) -> list[tuple[int, float] | None]:

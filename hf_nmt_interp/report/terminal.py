@@ -12,29 +12,29 @@ from rich.table import Table
 from rich.text import Text
 
 from hf_nmt_interp.attribution.result import AttributionResult
-from hf_nmt_interp.report.records import best_sources, shares
+from hf_nmt_interp.report.records import best_sources, linked_sources, shares
 
 _BLUE = "color(32)"  # readable on black and on white
 _BAR = 12
-_SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+_SUPERSCRIPT = str.maketrans("0123456789,", "⁰¹²³⁴⁵⁶⁷⁸⁹'")
 
 
 def show(result: AttributionResult, console: Console) -> None:
-    """Print one explanation: both sentences with links between their words, and a line for each target word."""
+    """Print one explanation: both sentences, numbered by their links if known, and a line for each target word."""
     ascii_only = console.options.ascii_only
     best, share = best_sources(result), shares(result)
     arrow = ("-> ", _BLUE) if ascii_only else ("→ ", _BLUE)
-    source_links = [None if special else i for i, special in enumerate(result.source_side.special)]
-    target_links = [None if found is None else found[0] for found in best]
+    links = linked_sources(result)
+    own = [[] if result.links is None or s else [i] for i, s in enumerate(result.source_side.special)]
     sentences = Table.grid(expand=False)
-    sentences.add_row(" " * len(arrow[0]), _linked(result, "source", source_links, ascii_only))
-    sentences.add_row(Text(*arrow), _linked(result, "target", target_links, ascii_only))
+    sentences.add_row(" " * len(arrow[0]), _numbered(result, "source", own, ascii_only))
+    sentences.add_row(Text(*arrow), _numbered(result, "target", links, ascii_only))
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="dim")
     table.add_column("target", overflow="fold", max_width=22, style="bold")
     if share is not None:
         table.add_column("from the source")
-    table.add_column("best source", overflow="fold", max_width=20)
+    table.add_column("most relevant", overflow="fold", max_width=20)
     table.add_column("", justify="right", style="dim")
     table.add_column("log p", justify="right")
     for t, token in enumerate(result.target_tokens):
@@ -51,9 +51,11 @@ def show(result: AttributionResult, console: Console) -> None:
 
 def legend(*results: AttributionResult) -> Text:
     """What the columns mean, and which methods made them."""
-    text = "best source: the source word that contributed most, and its share among the source words. log p: in nats."
+    text = "most relevant: the source word that contributed most, and its share of the source's part. log p: in nats."
     if any(shares(result) is not None for result in results):
         text = "from the source: its part of the decision; the rest came from the words before. " + text
+    if any(result.links is not None for result in results):
+        text += " Small numbers: which source word a target word translates, by the model's attention."
     known = {r.method: r.conservation_gap for r in results if r.conservation_gap is not None}
     gaps = {method: f" (relevance lost or made up: {gap:.0e})" for method, gap in known.items()}
     names = ", ".join(result.method + gaps.get(result.method, "") for result in results)
@@ -77,18 +79,19 @@ def _cell(value: Any) -> Text:
     return _plain(f"{value:.4g}" if isinstance(value, float) else str(value))
 
 
-def _linked(result: AttributionResult, side: str, links: Sequence[int | None], ascii_only: bool) -> Text:
-    """A sentence whose words carry the number of a source word, counted from 1."""
+def _numbered(result: AttributionResult, side: str, links: Sequence[Sequence[int]], ascii_only: bool) -> Text:
+    """A sentence whose words carry the numbers of source words, counted from 1."""
     tokens = getattr(result, f"{side}_tokens")
     special = getattr(result, f"{side}_side").special
     text = Text(overflow="fold")
-    for token, link, is_special in zip(tokens, links, special, strict=True):
+    first = next((i for i, is_special in enumerate(result.source_side.special) if not is_special), 0)
+    for token, own, is_special in zip(tokens, links, special, strict=True):
         if is_special and result.level == "word":
             continue
         text.append_text(_plain(token))
-        if link is not None:
-            number = f"[{link + 1}]" if ascii_only else str(link + 1).translate(_SUPERSCRIPT)
-            text.append(number, _BLUE)
+        if own:
+            numbers = ",".join(str(i + 1 - first) for i in own)
+            text.append(f"[{numbers}]" if ascii_only else numbers.translate(_SUPERSCRIPT), _BLUE)
         text.append(" ")
     return text
 

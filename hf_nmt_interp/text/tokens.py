@@ -28,6 +28,7 @@ _UNSPACED = re.compile(
     "\u4e00-\u9fff\ua9e0-\ua9ff\uaa60-\uaa7f\uf900-\ufaff\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff9f"
     "\U00020000-\U000323af]"
 )
+_SPACES = ("▁", "Ġ")  # before the first subword of a word
 _BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -52,6 +53,20 @@ class TokenWords:
             if word is not None:
                 positions[word].append(position)
         return positions
+
+    @property
+    def text(self) -> str:
+        """The sentence: its words, with spaces where the subwords have them.
+
+        Without any such mark (WordPiece, results at word level) there is a space between all words.
+
+        >>> TokenWords(["▁c", "at", ".", "</s>"], ["cat", "."], [0, 0, 1, None], [False] * 3 + [True]).text
+        'cat.'
+        """
+        if not any(token[:1] in _SPACES for token in self.tokens):
+            return " ".join(self.words)
+        starts = [own and self.tokens[own[0]][:1] not in _SPACES for own in self.positions]
+        return "".join(word if joined else f" {word}" for word, joined in zip(self.words, starts, strict=True)).strip()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import hf_nmt_interp as hni
 from hf_nmt_interp.analysis.alignment import extract_links, normalise, word_scores
 from hf_nmt_interp.attribution.api import explain
 from hf_nmt_interp.attribution.registry import make_method
-from hf_nmt_interp.decoding.pairs import Pairs
+from hf_nmt_interp.decoding.pairs import SHOWN, Pairs
 from hf_nmt_interp.text.tokens import TokenWords
 from tests.tiny_models import tiny_model
 from tests.tiny_tokenizers import ENGLISH
@@ -51,7 +51,9 @@ def model(tokenizer):
 
 def offline(model, tokenizer, translations, method, **settings):
     """Results of the very ids that were generated."""
-    return explain(make_method(model, method, **settings), Pairs.caught(model, tokenizer, translations))
+    return explain(
+        make_method(model, method, **settings), Pairs.caught(model, tokenizer, translations, splitting=SHOWN)
+    )
 
 
 @pytest.mark.parametrize("settings", METHODS.values(), ids=METHODS)
@@ -72,7 +74,7 @@ def test_equals_the_offline_alignment_of_the_returned_sequences(model, tokenizer
         scores = word_scores(result.source, result.source_side, result.target_side)
         np.testing.assert_allclose(found.soft, normalise(scores), atol=1e-5)
         assert found.links == extract_links(scores)
-        assert found.target_text == " ".join(result.target_side.words)
+        assert found.target_text == result.target_side.text
         final = [event for event in events if event.sequence == n and event.final]
         assert [event.step for event in final] == [t for t, s in enumerate(result.target_side.special) if not s]
         for event in final:

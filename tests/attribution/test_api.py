@@ -1,7 +1,6 @@
 """From text, or from generate(), to results.
 
 Also for attribution/base.py and attribution/registry.py.
-Also for attribution/base.py and attribution/registry.py.
 """
 
 import numpy as np
@@ -12,6 +11,7 @@ import hf_nmt_interp as hni
 from hf_nmt_interp.attribution import METHODS
 from hf_nmt_interp.attribution.registry import make_method
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.tokens import separate_punctuation
 from tests.calibrated_models import calibrated_copy
 from tests.tiny_models import tiny_model
 
@@ -39,7 +39,8 @@ def test_one_sentence_gives_one_result(any_translator):
     assert (len(result.source_tokens), len(result.target_tokens)) == (S, T)
     assert (result.source.shape, result.prefix.shape, result.start.shape) == ((T, S), (T, T), (T,))
     assert result.source.dtype == np.float32
-    assert result.source_side.words == SOURCES[0].split()
+    assert result.source_side.words == separate_punctuation(SOURCES[0]).split()
+    assert result.links is None
     assert result.source_side.special[-1]
     assert result.target_side.special[-1]
     assert result.conservation_gap <= 1e-4
@@ -69,7 +70,7 @@ def test_generated_translations(any_translator):
     generated = model.generate(**encode(tokenizer), num_beams=2)
     results = hni.attribute(model, tokenizer, SOURCES, method="attention", batch_size=2, generate={"num_beams": 2})
     for result, source, (start, *ids) in zip(results, SOURCES, generated.tolist(), strict=True):
-        assert result.source_side.words == source.split()
+        assert result.source_side.words == separate_punctuation(source).split()
         T = len(result.target_tokens)
         assert result.translation.start_id == start
         assert result.translation.target_ids == ids[:T]
@@ -89,6 +90,26 @@ def test_words_are_kept_as_given(translator_of):
     mixed = hni.attribute(model, tokenizer, "The old dog sleeps .", targets[0], method="attention")
     assert_same(mixed, results[0])
     assert results[0].to_words().source.shape == (6, 6)  # five words and EOS
+
+
+def test_punctuation_may_stay_attached(translator_of):
+    model, tokenizer = translator_of("marian")
+    result = hni.attribute(model, tokenizer, SOURCES[0], TARGETS[0], "attention", punctuation="attached")
+    assert result.source_side.words == SOURCES[0].split()
+    assert result.target_side.words == TARGETS[0].split()
+
+
+def test_links_are_those_of_align(translator_of, tmp_path):
+    model, tokenizer = translator_of("marian")
+    sources, targets = [*SOURCES, ""], [*TARGETS, "Ein Auto!"]
+    results = hni.attribute(model, tokenizer, sources, targets, links=True)
+    aligned = hni.align(model, tokenizer, sources, targets, punctuation="separate")
+    assert [result.links for result in results] == aligned
+    assert results[0].links
+    assert results[-1].links == set()
+    assert results[0].to_words().links == aligned[0]
+    results[0].save(tmp_path / "result")
+    assert hni.AttributionResult.load(tmp_path / "result").links == aligned[0]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -148,7 +169,7 @@ def test_generation_is_explained_from_its_ids(any_translator):
         ids = sequence[1 : 1 + len(result.target_tokens)]
         assert result.translation.target_ids == ids
         assert set(sequence[1 + len(ids) :]) <= {model.config.pad_token_id}
-        assert result.source_side.words == SOURCES[i // 2].split()
+        assert result.source_side.words == separate_punctuation(SOURCES[i // 2]).split()
         assert result.conservation_gap <= 1e-4
         assert result.settings == {"alpha": 0.5, "beta": 0.5}
     assert "generate" not in vars(model)

@@ -139,6 +139,8 @@ def test_attribute_json_is_the_result(attribute, model_folder) -> None:
             np.testing.assert_allclose(row[name], getattr(result, name), rtol=1e-5, atol=1e-6)
     words = json.loads(attribute("--format", "json", "--words", "pieces", ONE).out)
     assert words["level"] == "word"
+    assert words["source_tokens"] == [*ONE[:-1].split(), ".", "</s>"]
+    words = json.loads(attribute("--format", "json", "--punctuation", "attached", ONE).out)
     assert words["source_tokens"] == [*ONE.split(), "</s>"]
 
 
@@ -146,7 +148,7 @@ def test_attribute_given_targets(attribute, tmp_path) -> None:
     target = "Der alte Bäcker öffnet seinen Laden."
     (tmp_path / "de.txt").write_text(target + "\n", encoding="utf-8")
     by_argument = attribute("--format", "json", ONE, "--target", target)
-    assert json.loads(by_argument.out)["target_words"] == target.split()
+    assert json.loads(by_argument.out)["target_words"] == [*target[:-1].split(), "."]
     assert attribute("--format", "json", ONE, "--target-file", tmp_path / "de.txt") == by_argument
     code, _, err = attribute(ONE, TWO, "--target", target)
     expected = "hf-nmt-interp attribute: error: --target: 1 targets for 2 sentences; one each is needed\n"
@@ -173,9 +175,11 @@ def test_attribute_tsv_has_every_score(attribute) -> None:
 def test_attribute_table_and_page(attribute, tmp_path, monkeypatch) -> None:
     code, out, _ = attribute(ONE, TWO, "--target", "Ein Hund.", "--target", "Zwei Kinder.")
     assert code == 0
-    assert all(word in out for word in ("Hund.", "Kinder.", "from the source", "best source", "log p"))
+    assert all(word in out for word in ("Hund", "Kinder", "from the source", "most relevant", "log p"))
     assert attribute(ONE, "--output", tmp_path / "page.html") == (0, "", "")
-    assert "<!doctype html>" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<!doctype html>" in page
+    assert '"links":[[' in page
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert f"Wrote {tmp_path / 'page.html'}: open it" in attribute(ONE, "--output", tmp_path / "page.html").err
 

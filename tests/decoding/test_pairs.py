@@ -160,9 +160,11 @@ CALLS = {
     "calibration": lambda m, t: hni.calibration_report(m, t, SOURCES, TARGETS),
     "faithfulness, translated": lambda m, t: compare(m, t, SOURCES, {"attention": AttentionWeights(m)}, batch_size=1),
     "detached, translated": lambda m, t: detached_study(m, t, SOURCES, generate={"max_length": 6}),
-    "verb attribute": lambda m, t: run_verb(m, t, "attribute", "--method", "attention", *TARGET_WORDS),
+    "verb attribute": lambda m, t: run_verb(
+        m, t, "attribute", "--format=json", "--method", "attention", *TARGET_WORDS
+    ),
     "verb attribute, translated": lambda m, t: run_verb(
-        m, t, "attribute", "--method", "attention", "--batch-size", "1"
+        m, t, "attribute", "--format=json", "--method", "attention", "--batch-size", "1"
     ),
     "verb contributions, translated": lambda m, t: run_verb(m, t, "contributions", "--method", "attention"),
     "verb translate, translated": lambda m, t: run_verb(m, t, "translate"),

@@ -21,9 +21,11 @@ def _shown(result, encoding: str = "utf-8", **options) -> str:
 
 
 def test_words_links_shares_and_log_probabilities(result) -> None:
-    lines = [line.rstrip() for line in _shown(result.to_words()).splitlines()]
+    linked = replace(result, links={(0, 0), (1, 1), (0, 1)})
+    lines = [line.rstrip() for line in _shown(linked.to_words()).splitlines()]
     assert lines[0] == "  A¹ cat² sleeps³"
-    assert lines[1] == "→ Eine¹ Katze² schläft³"
+    assert lines[1] == "→ Eine¹ Katze¹'² schläft"
+    assert "Small numbers:" in " ".join(lines)
     rows = [line.split() for line in lines[5:8]]
     assert [row[0] for row in rows] == ["Eine", "Katze", "schläft"]
     assert rows[0][1:3] == ["████████████", "100%"]
@@ -37,8 +39,10 @@ def test_subwords_show_special_tokens(result) -> None:
 
 
 def test_ascii_and_no_colour(result, monkeypatch) -> None:
-    text = _shown(make_result(["▁A", "</s>"], ["▁Ein", "</s>"]).to_words(), encoding="ascii")
+    one = make_result(["▁A", "</s>"], ["▁Ein", "</s>"]).to_words()
+    text = _shown(replace(one, links={(0, 0)}), encoding="ascii")
     assert "-> Ein[1]" in text
+    assert "-> Ein \n" in _shown(one, encoding="ascii")  # links are not known
     assert "############ 100%" in text
     assert "\x1b[" in _shown(result, force_terminal=True, color_system="256")
     monkeypatch.setenv("NO_COLOR", "1")
@@ -61,7 +65,7 @@ def test_text_cannot_steer_the_terminal() -> None:
 def test_methods_without_a_total_have_no_share(result) -> None:
     text = _shown(replace(result, method="attention", conservation_gap=None))
     assert "from the source" not in text
-    assert "best source" in text
+    assert "most relevant" in text
 
 
 @pytest.mark.parametrize("value", [np.nan, -1.0, 0.0])

@@ -2,7 +2,8 @@
 
 The model translates, or is led through given translations (--target, --target-file).
 
-table  one line a target word: share of the source, the source word it comes from, log-probability
+table  one line a target word: share of the source, the most relevant source word, log-probability; small numbers
+       link target words to the source words they translate, by the model's attention
 json   one object a line: tokens, words, the arrays source, prefix, start, source_contribution, log_probs
 tsv    one line a score: sentence, step, target, side (source, prefix or start), position, token, score
 html   a self-contained page with heat maps
@@ -26,6 +27,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
 from hf_nmt_interp.cli import arguments
@@ -56,6 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     level.add_argument(
         "--words", nargs="?", const="pieces", default="pieces", choices=WORDS, metavar="NAME", help=help
     )
+    help = "attached: punctuation marks belong to the word they touch (default: separate, they are words)"
+    parser.add_argument("--punctuation", default="separate", choices=("separate", "attached"), help=help)
     level.add_argument("--tokens", dest="level", action="store_const", const="token", help="scores of subwords")
     parser.set_defaults(level="word")
     add_corpus(parser)
@@ -94,7 +98,8 @@ def run(args: argparse.Namespace) -> None:
         return
     kind = arguments.chosen_format(args)
     methods, models = asked_methods(args), arguments.labelled(args.model or [arguments.MODEL], "--model")
-    results = explained(args, methods, models, streams=args.output is None and kind != "html")
+    links = kind in ("table", "html") and args.level == "word"
+    results = explained(args, methods, models, streams=args.output is None and kind != "html", links=links)
     with open_output(args.output) as file:
         _write(results, list(models), len(methods), args.level, kind, file)
     if kind == "html" and args.output and sys.stderr.isatty():
@@ -158,19 +163,27 @@ def asked_methods(args: argparse.Namespace) -> "list[Named]":
 
 
 def explained(
-    args: argparse.Namespace, methods: "list[Named]", models: dict[str, str], streams: bool = False
+    args: argparse.Namespace,
+    methods: "list[Named]",
+    models: dict[str, str],
+    streams: bool = False,
+    links: bool = False,
 ) -> "Iterator[Explained]":
-    """Number of the sentence, label of the model, result: for each sentence by each method, of each model in turn."""
+    """Number of the sentence, label of the model, result: for each sentence by each method, of each model in turn.
+
+    With `links` the results also have those of the model's own attention.
+    """
     sentences = arguments.read_sentences(args)
     targets = arguments.read_targets(args)
     if targets is not None and len(targets) != len(sentences):
         raise InputError("--target", len(targets), f"targets for {len(sentences)} sentences", "one each is needed")
+    from hf_nmt_interp.analysis.alignment import own_links
     from hf_nmt_interp.attribution.api import explain
     from hf_nmt_interp.attribution.registry import make_method
     from hf_nmt_interp.cli.loading import load_for
     from hf_nmt_interp.decoding.pairs import Pairs, encode_sources
 
-    splitting = {"words": word_rule(getattr(args, "words", "pieces"))}
+    splitting = _splitting(args)
     asked: list[Any] = []  # errors are reported before the work starts
     for label, name in models.items():
         model, tokenizer = load_for(args, name)
@@ -187,11 +200,19 @@ def explained(
                 with rows_among(rows):
                     options = args.batch_size, arguments.generate_options(args), splitting
                     chunk = Pairs.translate(model, tokenizer, chunk, *options)
+            linked = own_links(model, chunk, args.batch_size) if links else [None] * len(chunk)
             for method, settings in made:
                 results = explain(method, chunk, args.batch_size, settings)
-                found.append([(i, label, result) for i, result in zip(rows, results, strict=True)])
+                both = zip(rows, results, linked, strict=True)
+                found.append([(i, label, replace(result, links=own)) for i, result, own in both])
         for of_one_sentence in zip(*found, strict=True):
             yield from of_one_sentence
+
+
+def _splitting(args: argparse.Namespace) -> dict[str, Any]:
+    """What a word is, as asked for; verbs without such options have the words between spaces."""
+    words, punctuation = getattr(args, "words", "pieces"), getattr(args, "punctuation", "attached")
+    return {"words": word_rule(words), "punctuation": punctuation}
 
 
 def list_methods() -> None:
@@ -228,8 +249,7 @@ class Explain(Translator):
         """Results of lines, in one batch."""
         from hf_nmt_interp.attribution.api import attribute
 
-        options = {"batch_size": len(lines), "generate": arguments.generate_options(self.args)}
-        options["words"] = word_rule(getattr(self.args, "words", "pieces"))
+        options = {"batch_size": len(lines), "generate": arguments.generate_options(self.args)} | _splitting(self.args)
         return attribute(self.model, self.tokenizer, *self.checked(lines), self.method, **options, **self.settings)  # type: ignore[call-overload]
 
     def rows(self, lines: list[Texts]) -> list[Row]:

@@ -1,7 +1,8 @@
 """Translate a few sentences with the translator in the box and explain every word, offline.
 
-For each sentence it shows the translation, the source word each target word comes from, and how much of the decision
-came from the source (the rest from the words before), by layer-wise relevance propagation; a web page has all numbers.
+For each sentence it shows the translation with numbered word links, how much of each decision came from the source
+(the rest came from the words before) and the most relevant source word, by layer-wise relevance propagation. A web
+page has all numbers.
 
 Examples:
   hf-nmt-interp demo
@@ -44,7 +45,7 @@ def run(args: argparse.Namespace) -> None:
     from hf_nmt_interp.attribution.api import attribute
     from hf_nmt_interp.report.html import render
 
-    results = attribute(model, tokenizer, sentences, method="lrp", generate={"num_beams": 4})
+    results = attribute(model, tokenizer, sentences, method="lrp", generate={"num_beams": 4}, links=True)
     with open_output(None) as file:
         console = Console(file=file)
         for result in results:

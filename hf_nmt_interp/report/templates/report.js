@@ -164,7 +164,10 @@ function light(panel, t) {
     button.tabIndex = j === (t ?? 0) ? 0 : -1; // Tab goes from sentence to sentence, arrows from word to word
     shade(button, 0, 1);
   });
-  panel.sources.forEach((word) => shade(word, 0, 1));
+  panel.sources.forEach((word, i) => {
+    shade(word, 0, 1);
+    word.classList.toggle("linked", t !== null && Boolean(shown.links?.[t].includes(i)));
+  });
   panel.rows.forEach((row, j) => row.classList.toggle("chosen", j === t));
   if (t === null) {
     panel.detail.replaceChildren("Choose a target " + unitName() + " to see where it comes from.");
@@ -182,6 +185,9 @@ function describe(shown, t) {
   const sum = (values) => values.reduce((a, b) => a + (b || 0), 0);
   const bold = (text) => make("b", { textContent: text });
   const source = shown.source[t], line = [bold(shown.target_tokens[t])], parts = areParts(shown.source);
+  const linked = shown.links?.[t] ?? [];
+  linked.forEach((i, n) => line.push(n ? " " : " translates ", bold(shown.source_tokens[i])));
+  if (linked.length) line.push(" ·");
   const best = [...source.keys()].filter((i) => source[i] > 0 && !shown.source_special[i])
     .sort((i, j) => source[j] - source[i]).slice(0, 3);
   best.forEach((i, n) => line.push(n ? ", " : " comes most from ", bold(shown.source_tokens[i]),
