@@ -60,6 +60,8 @@ def make_parser() -> argparse.ArgumentParser:
         study.add_argument("--pairs", type=int, default=300, help="Most pairs of a study.")
         help = "Source and target tokens, with EOS; may be several pairs of numbers (default: the most frequent)."
         study.add_argument("--lengths", type=int, nargs="+", default=[], metavar="N", help=help)
+        help = "Take pairs whose sides are up to N tokens shorter or longer, too."
+        study.add_argument("--within", type=int, default=0, metavar="N", help=help)
         study.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="Settings of LRP.")
         study.add_argument("--prefix", nargs="+", choices=PREFIXES, default=prefixes, help="What the decoder reads.")
         if name != "stages":
@@ -161,6 +163,7 @@ def report(args: argparse.Namespace, names: dict[str, str]) -> None:
         *zip(*args.held, strict=True),
         prefixes=args.prefix,
         lengths=list(zip(args.lengths[::2], args.lengths[1::2], strict=True)) or None,
+        within=args.within,
         limit=args.pairs,
         final=last if args.study == "stages" else None,
         track=track_items,

@@ -115,11 +115,17 @@ def _fingerprint(model: Any) -> str:
     return digest.hexdigest()[:16]
 
 
-def choose_attention(model: Any, pairs: Pairs, batch_size: int = 16) -> AttentionChoice:
-    """The layer and head, plain or shifted, whose links agree best with `occlusion_links`; `aer` is 1 - agreement."""
+def choose_attention(
+    model: Any, pairs: Pairs, batch_size: int = 16, heads: bool = True, shifted: bool | None = None
+) -> AttentionChoice:
+    """The layer and head whose links agree best with `occlusion_links`; `aer` is 1 - agreement.
+
+    Without `heads` only means over the heads of a layer are compared; `shifted` or not only these if it is not None.
+    """
     _, limit = capacity(model, "target")  # shifted weights need one more position
     pairs = pairs.pick([n for n, pair in enumerate(pairs) if limit is None or len(pair.ids.target_ids) < limit])
-    found = links_of_pairs(model, pairs, batch_size)
+    links = links_of_pairs(model, pairs, batch_size)
+    found = {key: links[key] for key in links if (heads or key[1] is None) and shifted in (None, key[2])}
     reference = [occlusion_links(model, pair, batch_size) for pair in pairs]
     total = sum(map(len, reference))
     if not found or not total:

@@ -1,8 +1,9 @@
 """How well each method aligns words, against gold links and against a statistical aligner (ding2019, sections 5, 6).
 
-`force`: two translators of opposite directions are led through the gold sentence pairs. `free`: each translates its
-side of them, and the reference is made of the two directions of a statistical aligner: the intersection is sure, the
-rest of the union possible. What is computed is kept in a folder line by line, so that a run that was cut off goes on.
+`force`: one translator, or two of opposite directions, are led through the gold sentence pairs. `free`: each
+translates its side of them, and the reference is made of the two directions of a statistical aligner: the intersection
+is sure, the rest of the union possible. What is computed is kept in a folder line by line, so that a run that was cut
+off can be resumed.
 
 `as_published` makes the table as the authors' code does: links and entropies of subwords, their scores for Li et al.
 
@@ -28,6 +29,7 @@ from hf_nmt_interp.analysis.alignment import (
     subword_links,
     word_scores,
 )
+from hf_nmt_interp.analysis.own_attention import SENTENCES, choose_attention
 from hf_nmt_interp.analysis.symmetrization import HEURISTICS, flip, symmetrize
 from hf_nmt_interp.analysis.yardstick import STATISTICAL
 from hf_nmt_interp.attribution.api import explain
@@ -84,7 +86,7 @@ class AlignmentTable:
     def __init__(
         self,
         forward: tuple[Any, Any],  # source-target model and tokenizer
-        backward: tuple[Any, Any],  # target-source model and tokenizer
+        backward: tuple[Any, Any] | None,  # target-source model and tokenizer; None for a table of one direction
         pairs: Sequence[Pair],  # gold sentence pairs, words between spaces
         gold: Gold,  # their sure and possible links
         folder: str | Path,  # for results; texts and weights are compared, so that it can be used again and again
@@ -95,7 +97,7 @@ class AlignmentTable:
     ) -> None:
         check_choice("statistical", statistical, STATISTICAL)
         self.statistical = statistical
-        self.translators, self.gold = dict(zip(DIRECTIONS, (forward, backward), strict=True)), gold
+        self.translators, self.gold = {"forward": forward} | ({"backward": backward} if backward else {}), gold
         self.folder, self.batch_size, self.say, self.as_published = Path(folder), batch_size, say, as_published
         self.folder.mkdir(parents=True, exist_ok=True)
         self.pairs = {"forward": list(pairs), "backward": [(target, source) for source, target in pairs]}
@@ -103,7 +105,7 @@ class AlignmentTable:
         self._choices: dict[str, dict[str, dict[str, Any]]] = {}
 
     def rows(self) -> list[str]:
-        """Rows that both translators can have: only calibrated ones have masks, LSTMs no LRP."""
+        """Rows that the translators can have: only calibrated ones have masks, LSTMs no LRP."""
         if self.as_published:
             return list(PUBLISHED)
         models = [model for model, _ in self.translators.values()]
@@ -116,13 +118,17 @@ class AlignmentTable:
         `joint` ones take the links of both directions from the product of their soft scores, the last of them without
         those that have less than `LEAST` of their words' scores. `as_published` has none of them.
         """
-        asked = {direction: self._force(direction) for direction in DIRECTIONS}
+        asked = {direction: self._force(direction) for direction in self.translators}
         for name in self._names(names):
-            scores = [self._scores("force", name, d, asked[d]) for d in DIRECTIONS]
-            found = [self._links(asked[d], own) for d, own in zip(DIRECTIONS, scores, strict=True)]
-            turned = [[_turned(x, d) for x in links] for d, links in zip(DIRECTIONS, found, strict=True)]
+            scores = [self._scores("force", name, d, pairs) for d, pairs in asked.items()]
+            found = [self._links(pairs, own) for pairs, own in zip(asked.values(), scores, strict=True)]
+            turned = [[_turned(x, d) for x in links] for d, links in zip(asked, found, strict=True)]
             yield from self._symmetrized(name, turned, scores)
             if self.as_published:
+                continue
+            if len(scores) == 1:
+                mutual = [extract_links(matrix, "mutual") for matrix in scores[0]]
+                yield self._row("force", name, "forward, mutual", mutual, self.gold)
                 continue
             for h, least in [*((h, 0.0) for h in HEURISTICS), ("grow-diag", LEAST)]:
                 links = [joint_links(f, b, h, least=least) for f, b in zip(*scores, strict=True)]
@@ -130,9 +136,9 @@ class AlignmentTable:
 
     def _symmetrized(self, name: str, links: Sequence[Any], scores: Sequence[Any] = (None, None)) -> Iterator[Row]:
         """Rows of the links of both directions, each source-target, and of their symmetrisations."""
-        for direction, own, matrices in zip(DIRECTIONS, links, scores, strict=True):
+        for direction, own, matrices in zip(DIRECTIONS, links, scores, strict=False):
             yield self._row("force", name, direction, own, self.gold, matrices)
-        for heuristic in HEURISTICS:
+        for heuristic in HEURISTICS if len(links) > 1 else ():
             yield self._row("force", name, heuristic, symmetrize(links[0], links[1], heuristic), self.gold)
 
     def yardstick(self, training: Training, others: Sequence[Pair] = ()) -> Iterator[Row]:
@@ -201,13 +207,19 @@ class AlignmentTable:
             return method, settings | ({"layer": "mean"} if is_conv and "layer" in settings else {})
         if name in FIXED:
             return FIXED[name]
-        if not self._choices:
+        if not self._choices and len(self.translators) == 1:
+            self.say("choosing attention layers and heads by agreement with deleting source words")
+            some = self._force("forward")[:SENTENCES]
+            for row, (heads, shifted) in CHOSEN.items():
+                choice = choose_attention(self.translators["forward"][0], some, self.batch_size, heads, shifted)
+                self._choices[row] = {"forward": choice.settings}
+        elif not self._choices:
             self.say("choosing attention layers and heads by agreement of the two directions")
             size = self.batch_size
             links = [attention_links(*self.translators[d], *_sides(self.pairs[d]), size) for d in DIRECTIONS]
             for row, (heads, shifted) in CHOSEN.items():
                 choices = zip(DIRECTIONS, agreeing_attention(links[0], links[1], heads, shifted), strict=True)
-                self._choices[row] = {d: {"layer": c.layer, "head": c.head, "shifted": c.shifted} for d, c in choices}
+                self._choices[row] = {d: c.settings for d, c in choices}
         return "attention", self._choices[name][direction]
 
     def _force(self, direction: str) -> Pairs:
@@ -228,11 +240,11 @@ class AlignmentTable:
 
     def _own(self, training: Training) -> dict[str, tuple[Pairs, Gold]]:
         """What each translator made of its side, and the links of the statistical aligner, as reference."""
-        asked = {direction: self._free(direction) for direction in DIRECTIONS}
-        texts = _texts(asked["forward"]) + [pair[::-1] for pair in _texts(asked["backward"])]
+        asked = {direction: self._free(direction) for direction in self.translators}
+        texts = [pair if d == "forward" else pair[::-1] for d, pairs in asked.items() for pair in _texts(pairs)]
         found, count = self._statistical(texts, training), len(self.pairs["forward"])
         own: dict[str, tuple[Pairs, Gold]] = {}
-        for direction, part in (("forward", slice(count)), ("backward", slice(count, None))):
+        for direction, part in zip(asked, (slice(count), slice(count, None)), strict=False):
             one, other = ([_turned(links, direction) for links in side[part]] for side in found)
             reference = symmetrize(one, other, "intersection"), symmetrize(one, other, "union")
             own[direction] = asked[direction], reference

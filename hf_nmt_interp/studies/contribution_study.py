@@ -105,6 +105,7 @@ def contribution_study(
     *,
     prefixes: Sequence[str] = ("reference",),
     lengths: Sequence[Lengths] | None = None,
+    within: int = 0,
     limit: int = 1000,
     final: str | None = None,
     method: str = "lrp",
@@ -126,6 +127,7 @@ def contribution_study(
         targets: their translations, one each.
         prefixes: kinds of `PREFIXES` in studies/prefixes.py.
         lengths: (source, target) tokens, with EOS, of each set; None, for a side or all, takes the most frequent.
+        within: how many tokens a side may be shorter or longer than that.
         limit: most sentences of a set.
         final: name of the model that the others are compared with.
         method: name of an attribution method.
@@ -137,7 +139,7 @@ def contribution_study(
     """
     named = models if isinstance(models, Mapping) else {"model": models}
     _check(named, prefixes, final, sources, targets)
-    sets = _sets(tokenizer, sources, targets, lengths or [(None, None)], limit)
+    sets = _sets(tokenizer, sources, targets, lengths or [(None, None)], limit, within)
     order = sorted(named, key=lambda name: name != final)  # the final model first: the others need its influences
     rows: list[Row] = []
     goals: dict[tuple, list[AttributionResult]] = {}
@@ -195,20 +197,27 @@ def length_buckets(sizes: Iterable[tuple[int, int]]) -> dict[tuple[int, int], li
     return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 
 
-def _sets(tokenizer: Any, sources: Sequence[str], targets: Sequence[str], lengths: Sequence[Lengths], limit: int):
+def _sets(
+    tokenizer: Any, sources: Sequence[str], targets: Sequence[str], lengths: Sequence[Lengths], limit: int, within: int
+) -> list[LengthSet]:
+    if within < 0:
+        raise InputError("within", within, "must be at least 0")
     pairs = zip(sources, targets, strict=True)
     encoded = [(encode_source(tokenizer, source), encode_target(tokenizer, target)) for source, target in pairs]
-    buckets = length_buckets((len(s.ids), len(t.ids)) for s, t in encoded)
+    sizes = [(len(s.ids), len(t.ids)) for s, t in encoded]
+    buckets = length_buckets(sizes)
     found = []
     for wanted in lengths:
         fits = [size for size in buckets if all(w in (None, n) for w, n in zip(wanted, size, strict=True))]
         if not fits:
             frequent = ", ".join(f"{size} ({len(rows)})" for size, rows in list(buckets.items())[:5]) or "none"
             raise InputError("lengths", None, f"no pair has {wanted} tokens", f"the most frequent are {frequent}")
-        rows = buckets[fits[0]][:limit]
-        pool = [n for n, (s, _) in enumerate(encoded) if len(s.ids) == fits[0][0]][: _POOL * limit]
+        source, target = fits[0]
+        near = [n for n, size in enumerate(sizes) if abs(size[0] - source) <= within]
+        rows = [n for n in near if abs(sizes[n][1] - target) <= within][:limit]
+        pool = near[: _POOL * limit]
         sides = [encoded[i][0] for i in rows], [encoded[i][1] for i in rows], [encoded[i][0] for i in pool]
-        found.append(LengthSet(fits[0], *sides, rows, pool))
+        found.append(LengthSet(fits[0], *sides, rows, pool, within))
     return found
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LengthSet:
-    """Sentence pairs of one source and one target length; `pool` has the other sources of that length, too."""
+    """Sentence pairs of about one source and one target length; `pool` has the other sources of that length, too."""
 
     lengths: tuple[int, int]
     sources: Sequence["Encoded"]
@@ -25,6 +25,7 @@ class LengthSet:
     pool: Sequence["Encoded"]
     rows: Sequence[int]  # numbers of the pairs among all
     pool_rows: Sequence[int]
+    within: int = 0  # how many tokens a length may differ
 
     def checked(self, model: Any, tokenizer: Any) -> "LengthSet":
         """The same, checked once to fit a model, whatever prefixes are made of it."""
@@ -71,7 +72,7 @@ class Own(Prefix):
 
         made = Pairs.translate(model, tokenizer, found.pool, **translating)
         source, target = found.lengths
-        kept = [n for n, pair in enumerate(made) if len(pair.ids.target_ids) == target]
+        kept = [n for n, pair in enumerate(made) if abs(len(pair.ids.target_ids) - target) <= found.within]
         if not kept:
             problem = f"none of {len(made)} sources of {source} tokens is translated by {target}"
             raise InputError("lengths", None, problem, "take other lengths or more sentences")

@@ -7,8 +7,10 @@ import pytest
 
 import hf_nmt_interp as hni
 from hf_nmt_interp.analysis.alignment import align_words, extract_links, joint_links, joint_scores
+from hf_nmt_interp.analysis.own_attention import choose_attention
 from hf_nmt_interp.analysis.stepwise import stepwise_links
 from hf_nmt_interp.analysis.symmetrization import HEURISTICS, flip
+from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.models.calibrated import CalibratedMarianConfig, CalibratedMarianMTModel
 from hf_nmt_interp.studies import alignment_table
 from hf_nmt_interp.studies.alignment_table import CHOSEN, PUBLISHED, ROWS, AlignmentTable
@@ -96,6 +98,27 @@ def test_all_rows_and_the_choice_of_attention(table, translators) -> None:
             if key[2] == other[2] == shifted and (heads or key[1] is other[1] is None)
         ]
         assert best[0].aer == best[1].aer == min(errors)
+
+
+def test_one_direction(translators, tmp_path) -> None:
+    model, tokenizer = translators[0]
+    table = AlignmentTable((model, tokenizer), None, PAIRS, GOLD, tmp_path, statistical="stepwise")
+    rows = list(table.force(["grad", *CHOSEN]))
+    assert {row["alignment"] for row in rows} == {"forward", "forward, mutual"}
+    for row, extraction in zip(rows, ("argmax", "mutual"), strict=False):
+        links = hni.align(model, tokenizer, *WORDS, "saliency", extraction=extraction)
+        assert row["aer"] == hni.alignment_error_rate(links, *GOLD)["aer"]
+    pairs = Pairs.force(model, tokenizer, *WORDS)
+    for name, (heads, shifted) in CHOSEN.items():
+        choice = choose_attention(model, pairs, heads=heads, shifted=shifted)
+        assert choice.shifted == shifted
+        assert heads or choice.head is None
+        assert table._method(name, "forward") == ("attention", choice.settings)
+    text = [tmp_path / "en", tmp_path / "de"]
+    for path, lines in zip(text, (ENGLISH, GERMAN), strict=True):
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert [row["alignment"] for row in table.free(tuple(text), ["attention"])] == ["forward"]
+    assert {"forward", "backward", "union"} <= {row["alignment"] for row in table.yardstick(tuple(text))}
 
 
 def test_a_run_that_was_cut_off_goes_on(translators, tmp_path, monkeypatch) -> None:

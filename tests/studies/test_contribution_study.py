@@ -119,6 +119,23 @@ def test_random_prefixes_are_never_a_sentence_s_own(translator, lengths, monkeyp
     assert sorted(pair.ids.target_ids for pair in seen) == sorted(own)
 
 
+def test_lengths_may_differ_by_some_tokens(translator, lengths):
+    model, tokenizer = translator
+    size, numbers = lengths
+    wide = contribution_study(model, tokenizer, SOURCES, TARGETS, lengths=[size], within=99)
+    assert {(row["source_tokens"], row["target_tokens"]) for row in wide.rows} == {size}
+    first = [study_.select(statistic="source_part", position=0)[0]["sentences"] for study_ in (
+        wide, contribution_study(model, tokenizer, SOURCES, TARGETS, lengths=[size]),
+    )]  # fmt: skip
+    assert first == [len(SOURCES), len(numbers)]
+    results = hni.attribute(model, tokenizer, SOURCES, TARGETS)
+    assert wide.select(statistic="source_part", position=1)[0]["mean"] == pytest.approx(
+        np.mean([result.source_part[1] for result in results]), abs=1e-4
+    )
+    with pytest.raises(InputError, match="within: -1 must be at least 0"):
+        contribution_study(model, tokenizer, SOURCES, TARGETS, within=-1)
+
+
 def test_wrong_input_is_named(translator, lengths, tmp_path):
     with pytest.raises(hni.InputError, match="models: none given; a study needs at least one"):
         hni.contribution_study({}, translator[1], ["A"], ["B"])

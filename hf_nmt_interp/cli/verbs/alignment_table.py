@@ -1,6 +1,6 @@
 """Table of alignment error rates: every method, both directions and symmetrised, beside a statistical aligner.
 
-force  the two translators are led through sentence pairs with gold links
+force  the translators are led through sentence pairs with gold links
 free   each translates its side of them; the reference is made from a statistical aligner's links (--statistical)
 noise  attention of --model, its gradient, and SmoothGrad by the deviation of its noise, in both kinds of decoding:
        error rate, and entropy of the soft alignment
@@ -13,10 +13,13 @@ tables have the rows of the paper only, in table-published.md and table-publishe
 --statistical names the aligner: eflomal (pip install -c constraints.txt -e ".[yardstick]"), or stepwise, which comes
 with this package. Both are trained on --train and the gold text at once; stepwise-online is trained on --train only.
 Words of the gold text with the old German ß are spelt as in --train. Layers and heads of attention are chosen by
-agreement of the two directions, without gold links. Results are kept in FOLDER; run the same command again to
-resume. table.md and table.jsonl there have the rows so far, log.txt shows the progress.
+agreement of the two directions, without gold links; without --reverse-model by agreement with deleting source words,
+and each method has a row of its mutual links (best for both words) instead of symmetrised ones. Results are kept in
+FOLDER; run the same command again to resume. table.md and table.jsonl there have the rows so far, log.txt shows the
+progress.
 
 Examples:
+  hf-nmt-interp alignment-table out --gold gold.txt train.en train.de --table force --method attention
   hf-nmt-interp alignment-table out --reverse-model demo:de-en --gold gold.txt train.en train.de --table force
 """
 
@@ -43,7 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_gold(parser)
     parser.add_argument("--train", nargs=2, type=InputFile, metavar=("SOURCE", "TARGET"), help="the training text")
     add_model(parser)
-    parser.add_argument("--reverse-model", required=True, metavar="NAME", help="translator of the other direction")
+    help = "translator of the other direction (default: a table of one direction)"
+    parser.add_argument("--reverse-model", metavar="NAME", help=help)
     group = parser.add_argument_group("table")
     group.add_argument("--table", nargs="+", choices=_TABLES, help="default: all; free only with --statistical")
     group.add_argument("--method", action="append", metavar="NAME", help="a line of the table; may be repeated")
@@ -96,7 +100,8 @@ def _table(args: argparse.Namespace) -> "tuple[AlignmentTable, list[tuple[str, s
         texts = [new_spelling(side, read_lines(path)) for side, path in zip(sides, args.train, strict=True)]
         pairs = list(zip(*texts, strict=True))
     codes = args.source_lang, args.target_lang
-    models = load(args.model, args.device, *codes), load(args.reverse_model, args.device, *codes[::-1])
+    reverse = load(args.reverse_model, args.device, *codes[::-1]) if args.reverse_model else None
+    models = load(args.model, args.device, *codes), reverse
     limit = args.limit or len(pairs)
     log = Path(args.folder, "log.txt")
     start = time.monotonic()

@@ -56,6 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     study.add_argument("--prefix", nargs="+", choices=PREFIXES, help="what the decoder reads (default: reference)")
     help = "source and target tokens, with EOS, of each set of sentence pairs, e.g. 20,23 16,19"
     study.add_argument("--lengths", nargs="+", type=_lengths, metavar="S,T", help=help)
+    help = "take pairs whose sides are up to N tokens shorter or longer, too (default: 0)"
+    study.add_argument("--within", type=int, metavar="N", help=help)
     study.add_argument("--compare", nargs="+", metavar="[LABEL=]NAME", help="models, instead of --model")
     study.add_argument("--checkpoints", metavar="RUN", help="all checkpoints of a training run, compared to its last")
     study.add_argument("--final", metavar="LABEL", help="the model that the others' influences are compared with")
@@ -85,7 +87,7 @@ def run(args: argparse.Namespace) -> None:
     if any(getattr(args, name) for name in _STUDY):
         run_study(args, method[1])
         return
-    for name in ("final", "pairs"):
+    for name in ("final", "pairs", "within"):
         if getattr(args, name) is not None:
             raise InputError(f"--{name}", None, "needs --prefix, --lengths, --compare, --checkpoints or --figure")
     _check_statistic(args, STATISTICS)
@@ -130,7 +132,7 @@ def run_study(args: argparse.Namespace, settings: dict[str, Any]) -> None:
     if args.lengths and (args.source_tokens or args.target_tokens):
         raise InputError("--lengths", None, "gives both sides", "leave --source-tokens and --target-tokens out")
     lengths = args.lengths or [(args.source_tokens, args.target_tokens)]
-    pairs: Any = {"lengths": lengths, "limit": args.pairs or 200}
+    pairs: Any = {"lengths": lengths, "within": args.within or 0, "limit": args.pairs or 200}
     compared = {"prefixes": args.prefix or ["reference"], "final": args.final, "method": args.method}
     options: Any = {"batch_size": args.batch_size, "generate": arguments.generate_options(args), "track": track_items}
     study = contribution_study(models, tokenizer, sources, targets, **pairs, **compared, **options, **settings)
