@@ -13,7 +13,7 @@ from hf_nmt_interp.version import __version__
 
 # module -> public names that it defines; imported on first use, so that `import hf_nmt_interp` stays light
 _NAMES = {
-    "analysis.alignment": "align align_words dispersion joint_links soft_alignment",
+    "analysis.alignment": "add_links align align_words dispersion joint_links soft_alignment",
     "analysis.calibration": "CalibrationReport calibration_report",
     "analysis.flips": "flip_influence",
     "analysis.heads": "HeadReport head_report",

@@ -1,7 +1,7 @@
 """Word alignment from attribution (ding2019, sections 4 and 5); definitions: docs/methods.md, Word alignment."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from hf_nmt_interp.attribution.api import explain
 from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.registry import METHODS, make_method, parse_methods
 from hf_nmt_interp.attribution.result import AttributionResult
-from hf_nmt_interp.decoding.pairs import Pairs, Text
+from hf_nmt_interp.decoding.pairs import Pair, Pairs, Text
 from hf_nmt_interp.errors import InputError, rows_among
 from hf_nmt_interp.models.families import parts
 from hf_nmt_interp.text.pharaoh import Links
@@ -205,6 +205,28 @@ def align_words(
             links = extract_links(scores, extraction, threshold)
         found[n] = WordAlignment(pair.source.words, pair.target.words, text, scores, links)
     return found
+
+
+def add_links(model: Any, results: Any, batch_size: int = 16) -> Any:
+    """Results of `attribute` or `explain_generation` with word links, by the model's own best attention.
+
+    Args:
+        model: the translator.
+        results: one result of subwords, or a list.
+        batch_size: sentences aligned at a time.
+
+    Returns:
+        The same with `AttributionResult.links`.
+    """
+    if isinstance(results, AttributionResult):
+        return add_links(model, [results], batch_size)[0]
+    pairs = []
+    for result in results:
+        if result.translation is None or result.level != "token":
+            raise InputError("results", None, "subword results with ids are needed", "give those of attribute()")
+        pairs.append(Pair(result.translation, result.source_side, result.target_side))
+    links = own_links(model, Pairs(model, pairs), batch_size)
+    return [replace(result, links=own) for result, own in zip(results, links, strict=True)]
 
 
 def own_links(model: Any, pairs: Pairs, batch_size: int = 16) -> list[Links]:

@@ -1,112 +1,35 @@
 """Mark-up transfer: inline tags and placeholders of the source are carried to the target words by word alignment.
 
-Pairs like `<b>...</b>` become elements, which cover words; `<br/>`, `<x id="1"/>`, `{0}` or `%s` become points, which
-stand between words. An element gets one span of target words, inside its parent's and apart from its siblings', so
-the result has the same tags, each once, nested as before.
+text/markup.py reads them as elements, which cover words, and points, which stand between words. An element gets one
+span of target words, inside its parent's and apart from its siblings', so the result has the same tags, each once,
+nested as before.
 """
 
-import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import accumulate, zip_longest
+from html import unescape
+from itertools import accumulate, chain, islice, zip_longest
 from typing import Any, NamedTuple
 
 from hf_nmt_interp.analysis.alignment import WordAlignment, align_words
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.markup import CLOSING, SEPARATOR, Node, parse, sentences, separated, strip_markup
 from hf_nmt_interp.text.pharaoh import Links
-from hf_nmt_interp.text.tokens import as_sentences
+from hf_nmt_interp.text.tokens import as_sentences, separate_punctuation
 
-_ATTRIBUTES = r"""(?:\s(?:"[^"]*"|'[^']*'|[^<>"'])*)?"""
-_ITEM = re.compile(
-    rf"""<(?P<close>/)?(?:(?P<name>[A-Za-z][\w:.-]*){_ATTRIBUTES}|(?P<number>\d+))/?>  # a tag: <b>, <a href="#">, <0>
-      | <!--.*?-->
-      | \{{\{{[^{{}}]*\}}\}} | \$?\{{[\w.:-]*\}}  # {{{{name}}}}, ${{name}}, {{0}}
-      | (?!(?<=\d)%[sd]\w)%(?:\(\w+\)|\d+\$)?[sd]  # %s, %1$s, %(name)s, but not in 50%discount
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
-_BREAK = re.compile(r"<(?:br|hr)\s*/?>(?=\S)", re.IGNORECASE)  # separates words without a space
-_CLOSING = tuple(".,;:!?)]}»”…%")  # marks that follow a word without a space
-_DEEPEST = 100  # nested tags
-_POINT = "\0"  # stands for a point while whitespace is tidied
+__all__ = ["strip_markup", "transfer_markup"]
 
 Span = tuple[int, int]
 
 
-@dataclass
-class Node:
-    """An element (`close` is not empty) or a point; positions count the characters of the text but whitespace."""
+class Words(NamedTuple):
+    """Words of both sides, and the links between them."""
 
-    open: str
-    start: int
-    close: str = ""
-    end: int = 0
-    children: list["Node"] = field(default_factory=list)
-    spaces: tuple[bool, bool] = (False, False)  # whether whitespace or the text's end stands before and after
-    text: str = ""  # of the root, without whitespace
-
-    @property
-    def is_point(self) -> bool:
-        return not self.close
-
-
-def parse(text: str) -> tuple[Node, str]:
-    """The tree of a marked-up text, its root being an element without tags, and the text without mark-up."""
-    open_nodes, plain, at = [Node("", 0, "root")], "", 0
-    for match in _ITEM.finditer(text):
-        plain += text[at : match.start()]
-        at, item, name = match.end(), match[0], match["name"] or match["number"]
-        size = len("".join(plain.replace(_POINT, "").split()))
-        if match["close"]:
-            node = open_nodes.pop()
-            if not open_nodes or _name(node.open) != name:
-                raise InputError("source", None, f"{item} at {match.start()} closes no open tag; tags must be nested")
-            node.close, node.end = item, size
-        elif name is None or item.endswith("/>") or (name.lower() in _VOID and not re.search(rf"</{name}[\s>]", text)):
-            spaces = not plain or plain[-1].isspace(), at == len(text) or text[at].isspace()
-            open_nodes[-1].children.append(Node(item, size, end=size, spaces=spaces))
-            plain += _POINT
-        else:
-            node = Node(item, size, close="?")
-            open_nodes[-1].children.append(node)
-            open_nodes.append(node)
-            if len(open_nodes) > _DEEPEST:
-                where = f"{item} at {match.start()}"
-                raise InputError("source", None, f"{where} is inside {_DEEPEST - 1} others", "nest fewer tags")
-    if len(open_nodes) > 1:
-        raise InputError("source", None, f"{open_nodes[-1].open} is not closed", "write &lt; for < that is not a tag")
-    plain += text[at:]
-    root = open_nodes[0]
-    root.text = "".join(plain.replace(_POINT, "").split())
-    root.end = len(root.text)
-    return root, _tidy(plain)
-
-
-def strip_markup(text: str) -> str:
-    """The text without tags and placeholders, and without the whitespace that only they needed.
-
-    >>> strip_markup('You have <b>{0} new</b> messages, <i>%s</i>.')
-    'You have new messages,.'
-    """
-    return parse(text)[1]
-
-
-def _tidy(text: str) -> str:
-    """Drop points: with whitespace around they become one space, or none at the ends and before punctuation marks."""
-
-    def space(match: re.Match) -> str:
-        run, after = match[0], text[match.end() :]
-        if match.start() == 0 or not after or not re.search(r"\s", run):
-            return ""
-        return "" if after.startswith(_CLOSING) and not run[-1].isspace() else " "
-
-    return re.sub(rf"\s*(?:{_POINT}\s*)+", space, text)
-
-
-def _name(tag: str) -> str:
-    match = _ITEM.match(tag)
-    return match["name"] or match["number"] if match else ""
+    source: list[str]
+    target: list[str]
+    translation: str
+    links: Links
+    more: Links  # of source words that have none, for elements that find no place by the others
+    sentences: list[tuple[Span, Span]]  # first and last word of each, on both sides
 
 
 def transfer_markup(
@@ -121,7 +44,8 @@ def transfer_markup(
     """Translate a text with inline tags and placeholders, and carry them over.
 
     Tags must be well-formed in the source and are so in the result: the same tags, each as often, nested as before,
-    and `strip_markup(result)` is the translation. Text, with entities like `&amp;`, is given to the model as it is.
+    and `strip_markup(result)` is the translation. Placeholders, addresses, entities such as `&amp;` (except letters)
+    and what stands in `<code>` or `<kbd>` are not translated. A text is translated sentence by sentence.
 
     Args:
         source: one text with mark-up, or a list.
@@ -145,7 +69,7 @@ def transfer_markup(
     source = as_sentences("source", source)
     if wrong := [text for text in source if not isinstance(text, str)]:
         raise InputError("source", None, f"{wrong[0]!r} is not text")
-    trees = [parse(_BREAK.sub(r"\g<0> ", text) if links is None else text) for text in source]
+    trees = [parse(separated(text) if links is None else text) for text in source]
     plain = [text for _, text in trees]
     if links is not None and translation is None:
         raise InputError("translation", None, "needed if links are given")
@@ -155,32 +79,79 @@ def transfer_markup(
     if links is None:
         if model is None or tokenizer is None:
             raise InputError("model", None, "needed with its tokenizer to align, unless links are given")
-        found = align_words(model, tokenizer, plain, translation, method, **{"punctuation": "separate"} | settings)
-        pairs = [(a.source_words, a.target_words, a.target_text, _complete(a)) for a in found]
+        pairs: Iterable[Words] = _align(
+            model, tokenizer, plain, translation, method, {"punctuation": "separate"} | settings
+        )
     else:
-        pairs = [(p.split(), t.split(), t, set(n)) for p, t, n in zip(plain, translation, links, strict=True)]
-    return [_transfer(tree, *pair) for (tree, _), pair in zip(trees, pairs, strict=True)]
+        pairs = [_cut_marks(p, t, n) for p, t, n in zip(plain, translation, links, strict=True)]
+    return [_transfer(tree, pair) for (tree, _), pair in zip(trees, pairs, strict=True)]
 
 
-def _complete(alignment: WordAlignment) -> Links:
-    """The links, and for each source word without one the link to its best target word."""
+def _align(
+    model: Any, tokenizer: Any, plain: list[str], translation: Any, method: str | None, settings: dict[str, Any]
+) -> Iterator[Words]:
+    """Words and links of each text; a text that the model translates is aligned sentence by sentence."""
+    parts = [[text.replace(SEPARATOR, " ")] for text in plain]
+    if translation is None:
+        parts = [sentences(text) or [""] for text in plain]
+    found = iter(align_words(model, tokenizer, list(chain(*parts)), translation, method, **settings))
+    for number in map(len, parts):
+        whole = Words([], [], "", set(), set(), [])
+        for one in islice(found, number):
+            i, j = len(whole.source), len(whole.target)
+            links, more = ({(i + a, j + b) for a, b in x} for x in (one.links, _completed(one)))
+            text = f"{whole.translation} {one.target_text}".strip()
+            words = whole.source + one.source_words, whole.target + one.target_words
+            sentence = (i, len(words[0])), (j, len(words[1]))
+            whole = Words(*words, text, whole.links | links, whole.more | more, [*whole.sentences, sentence])
+        yield whole
+
+
+def _completed(alignment: WordAlignment) -> Links:
+    """For each source word without a link the one to its best target word."""
     linked, soft = {i for i, _ in alignment.links}, alignment.soft
-    best = {i: int(soft[:, i].argmax()) for i in range(soft.shape[1]) if soft[:, i].any() and i not in linked}
-    return alignment.links | set(best.items())
+    return {(i, int(soft[:, i].argmax())) for i in range(soft.shape[1]) if soft[:, i].any() and i not in linked}
 
 
-def _transfer(root: Node, source_words: list[str], target_words: list[str], translation: str, links: Links) -> str:
+def _cut_marks(source: str, translation: str, links: Links) -> Words:
+    """Words and links in which punctuation at the ends of the given words is apart: marks belong to marks."""
+    cut = [[separate_punctuation(word).split() for word in text.split()] for text in (source, translation)]
+    words = [list(chain(*side)) for side in cut]
+    starts = [[0, *accumulate(map(len, side))] for side in cut]
+    found: Links = set()
+    for i, j in links:
+        if not (0 <= i < len(cut[0]) and 0 <= j < len(cut[1])):
+            sizes = f"{len(cut[0])} source and {len(cut[1])} target words"
+            raise InputError("links", None, f"{i}-{j} is out of range for {sizes}")
+        parts = range(starts[0][i], starts[0][i + 1]), range(starts[1][j], starts[1][j + 1])
+        both = {(a, b) for a in parts[0] for b in parts[1]}
+        found |= {(a, b) for a, b in both if _is_mark(words[0][a]) == _is_mark(words[1][b])} or both
+    return Words(words[0], words[1], translation, found, set(), [])
+
+
+def _is_mark(word: str) -> bool:
+    return not any(map(str.isalnum, word))
+
+
+def _transfer(root: Node, words: Words) -> str:
+    source_words, target_words, translation = words[:3]
     chunks = translation.split()
     if "".join(target_words) != "".join(chunks):
         raise InputError("translation", translation, "has special tokens", "leave them out")
     n, starts = len(target_words), [0, *accumulate(map(len, target_words))]
     breaks = set(accumulate(map(len, chunks)))
     marks: list[list[_Mark]] = [[] for _ in range(n + 1)]
-    for gap, mark in _Placing(_locate(source_words, root), n, links).marks(root, (0, n)):
+    # a punctuation mark does not translate a word
+    links, more = (
+        {(i, j) for i, j in found if _is_mark(source_words[i]) or not _is_mark(target_words[j])}
+        for found in (words.links, words.more)
+    )
+    placing = _Placing(_locate(source_words, root), n, links, more, words.sentences)
+    for gap, mark in placing.marks(root, (0, n)):
         marks[gap].append(mark)
     spaced = [gap not in (0, n) and starts[gap] in breaks for gap in range(n + 1)]
-    words = [*target_words, ""]
-    parts = (_render(marks[gap], gap == 0, spaced[gap], words[gap]) + words[gap] for gap in range(n + 1))
+    after = [*target_words, ""]
+    parts = (_render(marks[gap], gap == 0, spaced[gap], after[gap]) + after[gap] for gap in range(n + 1))
     return "".join(parts).strip()
 
 
@@ -206,7 +177,9 @@ class _Mark(NamedTuple):
 
 def _render(marks: list[_Mark], first: bool, spaced: bool, next_word: str) -> str:
     """The marks of a gap with its space; points get spaces as in the source where `_tidy` drops them again."""
-    before_punctuation = next_word.startswith(_CLOSING) or not next_word
+    if any(mark.spaces == (False, False) and unescape(mark.text).isspace() for mark in marks):
+        spaced = False  # `&nbsp;` is the space
+    before_punctuation = next_word.startswith(CLOSING) or not next_word
     if spaced:  # closing tags and points that follow a word stand before the space
         cut = 1 + max((n for n, mark in enumerate(marks) if mark.closes), default=-1)
         while cut < len(marks) and marks[cut].spaces == (False, True):
@@ -226,14 +199,12 @@ def _render(marks: list[_Mark], first: bool, spaced: bool, next_word: str) -> st
 class _Placing:
     """Finds a span of the `size` target words for each element and a gap for each point."""
 
-    def __init__(self, words: list[Span], size: int, links: Links) -> None:
-        self.words = words
-        self.linked: list[set[int]] = [set() for _ in range(size)]  # source words of each target word
-        for i, j in links:
-            if not (0 <= i < len(words) and 0 <= j < size):
-                sizes = f"{len(words)} source and {size} target words"
-                raise InputError("links", None, f"{i}-{j} is out of range for {sizes}")
-            self.linked[j].add(i)
+    def __init__(
+        self, words: list[Span], size: int, links: Links, more: Links, sentences: list[tuple[Span, Span]]
+    ) -> None:
+        self.words, self.sentences = words, sentences
+        self.linked = [{i for i, j in links if j == target} for target in range(size)]  # source words of each target
+        self.more = [own | {i for i, j in more if j == target} for target, own in enumerate(self.linked)]
 
     def marks(self, parent: Node, span: Span) -> Iterator[tuple[int, _Mark]]:
         """Tags and placeholders inside an element that got a span, in their order, and the gap that each goes to."""
@@ -254,30 +225,32 @@ class _Placing:
         return {k for k, (start, end) in enumerate(self.words) if max(start, node.start) < min(end, node.end)}
 
     def _spans(self, parent: Node, span: Span) -> dict[int, Span]:
-        """Spans of the child elements inside the parent's, the best of the element that has fewest choices first: a
-        word linked to the element counts 2, one that is linked elsewhere -1. Elements without one are left out.
+        """Spans of the child elements inside the parent's, the longest of the element that has fewest choices first.
+
+        Elements that find none by the links look again by those of words that had none; others are left out.
         """
         waiting = {n: self._inside(child) for n, child in enumerate(parent.children) if not child.is_point}
         if whole := [n for n, words in waiting.items() if words and words == self._inside(parent)]:
             return {whole[0]: span}
-        found: dict[int, Span] = {}
-        while True:
-            left = {n: list(self._options(waiting[n], span, found.values())) for n in waiting if n not in found}
-            options = {n: free for n, free in left.items() if free}
-            if not options:
-                return found
-            n = max(options, key=lambda n: (-len(options[n]), max(options[n])))
-            _, length, start = max(options[n])
-            found[n] = (-start, length - start)
+        found = {n: own for n, words in waiting.items() if (own := self._whole_sentences(words, span))}
+        for linked in (self.linked, self.more):
+            while True:
+                left = {n: list(_options(waiting[n], linked, span, found.values())) for n in waiting if n not in found}
+                options = {n: free for n, free in left.items() if free}
+                if not options:
+                    break
+                n = max(options, key=lambda n: (-len(options[n]), max(options[n])))
+                _, length, start = max(options[n])
+                found[n] = (-start, length - start)
+        return found
 
-    def _options(self, words: set[int], span: Span, taken: Iterable[Span]) -> Iterator[tuple[int, int, int]]:
-        """Score, length and -start of spans beside `taken` that begin and end with a word linked to the given ones."""
-        weights = [2 if linked & words else -1 if linked else 0 for linked in self.linked]
-        total, own = [0, *accumulate(weights)], [j for j in range(*span) if weights[j] == 2]
-        for n, start in enumerate(own):
-            for end in (last + 1 for last in own[n:]):
-                if all(end <= a or b <= start for a, b in taken):
-                    yield total[end] - total[start], end - start, -start
+    def _whole_sentences(self, words: set[int], span: Span) -> Span | None:
+        """The target words of the sentences that these are the words of, if they are whole."""
+        own = [(theirs, size[1] - size[0]) for size, theirs in self.sentences if {*range(*size)} & words]
+        if sum(size for _, size in own) != len(words) or not own:
+            return None
+        (start, _), (_, end) = own[0][0], own[-1][0]
+        return (start, end) if span[0] <= start < end <= span[1] else None
 
     def _gap(self, node: Node, parent: Node, span: Span, taken: list[Span]) -> int:
         """The gap for a point or an empty element: at the target of the nearest source word, outside of `taken`."""
@@ -294,3 +267,21 @@ class _Placing:
             if start < gap < end:
                 gap = start if gap - start <= end - gap else end
         return gap
+
+
+def _options(
+    words: set[int], linked: list[set[int]], span: Span, taken: Iterable[Span]
+) -> Iterator[tuple[int, int, int]]:
+    """Linked words, length and -start of spans beside `taken`: from one word linked to the given ones to another,
+    with none between them that is linked to others only.
+    """
+    for start in range(*span):
+        count = 0
+        for j in range(start, span[1]):
+            if (linked[j] and not linked[j] & words) or any(a <= j < b for a, b in taken):
+                break
+            if linked[j]:
+                count += 1
+                yield count, j + 1 - start, -start
+            elif j == start:
+                break

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, overload
 
 from transformers import PreTrainedModel
@@ -41,7 +40,6 @@ def attribute(
     generate: dict[str, Any] | None = None,
     punctuation: Punctuation = "separate",
     words: Words = "pieces",
-    links: bool = False,
     **settings: Any,
 ) -> Any:
     """Explain translations: given ones, or those the model makes.
@@ -57,7 +55,6 @@ def attribute(
         punctuation: "separate": punctuation marks are words; "attached": they belong to the word they touch.
         words: what a word is in text without spaces: "pieces" (of the tokenizer), "spaces", or a function that cuts
             text into words, e.g. `jieba.lcut`; see `encode_source`.
-        links: also align the words by the model's own attention, as `align` does, into `AttributionResult.links`.
         settings: of the method.
 
     Returns:
@@ -71,11 +68,6 @@ def attribute(
     splitting = {"punctuation": punctuation, "words": words}
     pairs = Pairs.make(model, tokenizer, sources, targets, splitting, batch_size=batch_size, generate=generate)
     results = explain(explainer, pairs, batch_size, settings)
-    if links:
-        from hf_nmt_interp.analysis.alignment import own_links
-
-        found = own_links(model, pairs, batch_size)
-        results = [replace(result, links=own) for result, own in zip(results, found, strict=True)]
     return results[0] if single else results
 
 

@@ -102,7 +102,11 @@ def test_punctuation_may_stay_attached(translator_of):
 def test_links_are_those_of_align(translator_of, tmp_path):
     model, tokenizer = translator_of("marian")
     sources, targets = [*SOURCES, ""], [*TARGETS, "Ein Auto!"]
-    results = hni.attribute(model, tokenizer, sources, targets, links=True)
+    found = hni.attribute(model, tokenizer, sources, targets)
+    results = hni.add_links(model, found)
+    assert hni.add_links(model, found[-1]).links == set()
+    with pytest.raises(InputError, match="results: subword results with ids are needed"):
+        hni.add_links(model, found[0].to_words())
     aligned = hni.align(model, tokenizer, sources, targets, punctuation="separate")
     assert [result.links for result in results] == aligned
     assert results[0].links

@@ -497,6 +497,11 @@ def test_translate_with_markup(run, model_folder, tiny) -> None:
     assert all(first.count(item) == 1 for item in ("<b>", "</b>", "<br/>", "{0}"))
     texts = hni.align_words(*tiny, [hni.strip_markup(source), "A dog."], method="attention")
     assert [hni.strip_markup(first), plain] == [alignment.target_text for alignment in texts]
-    code, _, err = run("translate", "--model", model_folder, "--markup", "A dog.", "<b>A")
+    lines = "--markup", "--align", "attention", "A dog.", "<b>A", "A dog."
+    code, out, err = run("translate", "--model", model_folder, *lines)
+    assert code == 0
+    assert out.split("\n") == [plain, "<b>A", plain, ""]
+    assert "line 2: source: <b> is not closed; write &lt; for < that is not a tag; wrote it untranslated" in err
+    code, _, err = run("translate", "--model", model_folder, "--strict", *lines)
     assert code == 2
-    assert "sentence 2: <b> is not closed" in err
+    assert "line 2: source: <b> is not closed" in err

@@ -70,7 +70,7 @@ def test_gated_is_pruned_is_reloaded(folder, translator, pairs, tmp_path) -> Non
 
 
 def test_words_of_a_sentence_without_spaces_and_their_links(translator) -> None:
-    result = hni.attribute(*translator, SENTENCE, links=True)
+    result = hni.add_links(translator[0], hni.attribute(*translator, SENTENCE))
     assert "".join(result.source_side.words) == SENTENCE
     assert len(result.source_side.words) >= 8
     named = {(result.source_side.words[i], result.target_side.words[j].lower()) for i, j in result.links}

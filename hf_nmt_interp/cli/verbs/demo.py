@@ -42,10 +42,11 @@ def run(args: argparse.Namespace) -> None:
     for number, sentence in enumerate(sentences, 1):
         check_text(f"sentence {number}", sentence)
     model, tokenizer = load(args.model)
+    from hf_nmt_interp.analysis.alignment import add_links
     from hf_nmt_interp.attribution.api import attribute
     from hf_nmt_interp.report.html import render
 
-    results = attribute(model, tokenizer, sentences, method="lrp", generate={"num_beams": 4}, links=True)
+    results = add_links(model, attribute(model, tokenizer, sentences, method="lrp", generate={"num_beams": 4}))
     with open_output(None) as file:
         console = Console(file=file)
         for result in results:

@@ -4,7 +4,8 @@ The default format is plain text, one translation a line in the order of the inp
 one object a line and tsv has a header, both with the fields source and translation.
 
 With --markup the sentences may have inline tags (`<b>...</b>`, `<br/>`) and placeholders (`{0}`, `%s`), which are
-taken out before the translation and put to the right target words by word alignment.
+taken out before the translation and put to the right target words by word alignment. A line whose tags are not nested
+is written untranslated, with the reason on stderr; with --strict the run stops there.
 
 Examples:
   hf-nmt-interp translate "The cat is sleeping on the sofa."
@@ -18,6 +19,7 @@ from typing import Any
 
 from hf_nmt_interp.cli import arguments
 from hf_nmt_interp.cli.output import Row, in_chunks, open_output, write_rows
+from hf_nmt_interp.cli.sharded_run import Refusals, try_rows
 from hf_nmt_interp.errors import InputError
 
 
@@ -25,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_translating(parser, batch_size=32, formats=("text", *arguments.OUTPUT_FORMATS))
     group = parser.add_argument_group("mark-up")
     group.add_argument("--markup", action="store_true", help="carry inline tags and placeholders over")
+    group.add_argument("--strict", action="store_true", help="with --markup: stop at the first line that is refused")
     group.add_argument("--align", metavar="METHOD", help="method used to align words (default: the same as `align`)")
 
 
@@ -61,17 +64,17 @@ def _rows(args: argparse.Namespace, sentences: list[str], streams: bool) -> Iter
 def _marked_up(
     args: argparse.Namespace, sentences: list[str], model: Any, tokenizer: Any, streams: bool
 ) -> Iterator[Row]:
-    from hf_nmt_interp.analysis.markup import strip_markup, transfer_markup
-    from hf_nmt_interp.decoding.pairs import encode_sources
+    from hf_nmt_interp.analysis.markup import transfer_markup
 
-    plain = []
-    for row, sentence in enumerate(sentences):  # errors come before the work
-        try:
-            plain.append(strip_markup(sentence))
-        except InputError as error:
-            raise error.at(argument="sources", row=row) from error
-    encode_sources(model, tokenizer, plain)
     options = {"method": args.align, "batch_size": args.batch_size, "generate": arguments.generate_options(args)}
-    for chunk in in_chunks(sentences, 4 * args.batch_size, "Translating", streams):
-        for sentence, translation in zip(chunk, transfer_markup(chunk, model, tokenizer, **options), strict=True):
+    transfer_markup([], model, tokenizer, **options)  # wrong settings are refused before the work
+    report = Refusals(args, "wrote it untranslated", "", None)
+    numbered = list(enumerate(sentences, 1))
+    for chunk in in_chunks(numbered, 4 * args.batch_size, "Translating", streams):
+        texts = [sentence for _, sentence in chunk]
+        found = try_rows(lambda some: transfer_markup(some, model, tokenizer, **options), texts)
+        for (number, sentence), translation in zip(chunk, found, strict=True):
+            if isinstance(translation, InputError):
+                report.row(number, translation)
+                translation = sentence
             yield {"source": sentence, "translation": translation}

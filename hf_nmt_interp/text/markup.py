@@ -1,0 +1,141 @@
+"""Inline mark-up: tags and placeholders of a text as a tree, and the text without them, in sentences.
+
+Pairs like `<b>...</b>` are elements, which cover words. Points stand between words: `<br/>`, `<x id="1"/>`, `{0}`,
+`%s`, addresses, entities, `<code>...</code>` with what is in it.
+"""
+
+import re
+from dataclasses import dataclass, field
+from html import unescape
+from itertools import pairwise
+
+from hf_nmt_interp.errors import InputError
+
+_ATTRIBUTES = r"""(?:\s(?:"[^"]*"|'[^']*'|[^<>"'])*)?"""
+# elements that are not translated
+_KEPT = rf"""<(?P<kept{{0}}>kbd|code|samp|var|tt|pre|script|style){_ATTRIBUTES}>.*?</(?P=kept{{0}})\s*>"""
+_NESTED = r"[^{}]*(?:\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}[^{}]*)*"  # text with braces, two deep
+_ENTITY = r"&(?:[A-Za-z]\w*|\#\d+|\#[xX][0-9A-Fa-f]+);"
+_ITEM = re.compile(
+    rf"""(?i:{_KEPT.format(1)}(?:[-+/]{_KEPT.format(2)})*)
+      | <(?P<close>/)?(?:(?P<name>[A-Za-z][\w:.-]*){_ATTRIBUTES}|(?P<number>\d+))/?>  # a tag: <b>, <a href="#">, <0>
+      | <!--.*?-->
+      | \w+(?:&(?:amp|\#38|\#[xX]26);\w+)+ | (?P<entity>{_ENTITY})  # AT&amp;T, &lt;
+      | \b(?:(?:https?|ftp)://|www\.)[^\s<>"']*[^\s<>"'.,;:!?)\]}}] | [\w.+-]+@[\w-]+(?:\.[\w-]+)+  # addresses
+      | \{{\s*\w+\s*,\s*(?:plural|select|selectordinal|number|date|time|ordinal|spellout|duration)\b{_NESTED}\}}  # ICU
+      | [\#@]?(?:\{{\{{[^{{}}]*\}}\}} | \$?\{{[\w.:-]*\}})  # {{{{name}}}}, #{{{{id}}}}, ${{name}}, {{0}}
+      | (?!(?<=\d)%[a-z]\w)%(?:\(\w+\)|\d+\$)?(?:[-+0]?\d*(?:\.\d+)?[difgx]|[s@])  # %s, %1$s, %(name)s, %.2f
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
+_BREAK = re.compile(r"<(?:br|hr)\s*/?>(?=\S)", re.IGNORECASE)  # separates words without a space
+_BLOCK = re.compile(  # tags at which a sentence ends
+    rf"</?(?:p|div|li|ul|ol|dl|dt|dd|table|tr|td|th|h[1-6]|section|article|blockquote|option){_ATTRIBUTES}/?>",
+    re.IGNORECASE,
+)
+SEPARATOR = "\x1e"  # stands at such a tag; it is whitespace
+_SENTENCE = re.compile(rf"{SEPARATOR}\s*|(?<=[.!?…])[\"'”»)]*\s+(?=[\"'“«„¿¡(]*[^\W\d_a-zß-öø-ÿ])|(?<=[。！？])")
+_IN_WORDS = "'’-\u00ad\u2010\u2011"  # marks inside words
+CLOSING = tuple(".,;:!?)]}»”…%")  # marks that follow a word without a space
+_DEEPEST = 100  # nested tags
+_POINT = "\0"  # stands for a point while whitespace is tidied
+
+
+@dataclass
+class Node:
+    """An element (`close` is not empty) or a point; positions count the characters of the text but whitespace."""
+
+    open: str
+    start: int
+    close: str = ""
+    end: int = 0
+    children: list["Node"] = field(default_factory=list)
+    spaces: tuple[bool, bool] = (False, False)  # whether no word touches it: before, after
+    text: str = ""  # of the root, without whitespace
+
+    @property
+    def is_point(self) -> bool:
+        return not self.close
+
+
+def parse(text: str) -> tuple[Node, str]:
+    """The tree of a marked-up text, its root being an element without tags, and the text without mark-up."""
+    open_nodes, plain, at = [Node("", 0, "root")], "", 0
+    begins: list[tuple[int, bool]] = []  # of the open elements: where their tags stand, whether whitespace is before
+    for match in _ITEM.finditer(text):
+        plain += text[at : match.start()]
+        at, item, name = match.end(), match[0], match["name"] or match["number"]
+        size = len("".join(plain.replace(_POINT, "").split()))
+        before, after = not plain or plain[-1].isspace(), at == len(text) or text[at].isspace() or text[at] in CLOSING
+        character = unescape(match["entity"] or "")
+        if character and (character.isalnum() or character in _IN_WORDS):
+            plain += character
+        elif match["close"]:
+            node = open_nodes.pop()
+            if not open_nodes or _name(node.open) != name:
+                raise InputError("source", None, f"{item} at {match.start()} closes no open tag; tags must be nested")
+            node.close, node.end = item, size
+            begin, before = begins.pop()
+            if size == node.start and node.children:  # only points inside: it moves in one piece
+                open_nodes[-1].children[-1] = Node(text[begin:at], size, end=size, spaces=(before, after))
+        elif name is None or item.endswith("/>") or (name.lower() in _VOID and not re.search(rf"</{name}[\s>]", text)):
+            open_nodes[-1].children.append(Node(item, size, end=size, spaces=(before, after)))
+            plain += _POINT + " " * character.isspace()
+        else:
+            node = Node(item, size, close="?")
+            open_nodes[-1].children.append(node)
+            open_nodes.append(node)
+            begins.append((match.start(), before))
+            if len(open_nodes) > _DEEPEST:
+                where = f"{item} at {match.start()}"
+                raise InputError("source", None, f"{where} is inside {_DEEPEST - 1} others", "nest fewer tags")
+    if len(open_nodes) > 1:
+        raise InputError("source", None, f"{open_nodes[-1].open} is not closed", "write &lt; for < that is not a tag")
+    plain += text[at:]
+    root = open_nodes[0]
+    root.text = "".join(plain.replace(_POINT, "").split())
+    root.end = len(root.text)
+    return root, _tidy(plain)
+
+
+def strip_markup(text: str) -> str:
+    """The text without tags and placeholders, and without the whitespace that only they needed.
+
+    >>> strip_markup('You have <b>{0} new</b> messages, <i>%s</i>.')
+    'You have new messages,.'
+    """
+    return parse(text)[1]
+
+
+def _tidy(text: str) -> str:
+    """Drop points: with whitespace around they become one space, or none at the ends and before punctuation marks."""
+
+    def space(match: re.Match) -> str:
+        run, after = match[0], text[match.end() :]
+        if match.start() == 0 or not after or not re.search(r"\s", run):
+            return ""
+        if after.startswith(CLOSING) and not run[-1].isspace():
+            return ""
+        return SEPARATOR if SEPARATOR in run else " "
+
+    return re.sub(rf"\s*(?:{_POINT}\s*)+", space, text)
+
+
+def _name(tag: str) -> str:
+    match = _ITEM.match(tag)
+    return match["name"] or match["number"] if match else ""
+
+
+def separated(text: str) -> str:
+    return _BLOCK.sub(rf"\g<0>{SEPARATOR}", _BREAK.sub(r"\g<0> ", text))
+
+
+def sentences(text: str) -> list[str]:
+    """Sentences of a text, which end at `.!?` before a capital letter and at block tags.
+
+    >>> sentences("It is 5 p.m. now. She left! (He stayed.) Why?")
+    ['It is 5 p.m. now.', 'She left!', '(He stayed.)', 'Why?']
+    """
+    ends = [0, *(match.end() for match in _SENTENCE.finditer(text)), len(text)]
+    return [text[start:end].strip() for start, end in pairwise(ends) if start < end]
