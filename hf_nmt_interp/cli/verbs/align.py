@@ -7,9 +7,15 @@ reason is printed and listed in OUTPUT.bad, or with --strict the run stops. Memo
 --output appears when it is complete; until then OUTPUT.shards keeps what is done, and --resume continues from there.
 With --shards the work can be split over processes; merge joins the shards.
 
+Presets, with the model's own best attention layer and head, which is chosen once without gold links:
+fast      that attention alone (the default)
+balanced  with the gradient of Li et al. (2016)
+best      with that gradient and SmoothGrad
+The last two multiply the scores of both directions if --reverse-model is given or the model is one of the box.
+
 Examples:
   hf-nmt-interp align train.en train.de --output train.links
-  hf-nmt-interp align --method shifted_attention train.en train.de
+  hf-nmt-interp align --preset balanced train.en train.de
   hf-nmt-interp align --method attention --set layer=0 --translations hypotheses.de train.en
   hf-nmt-interp align --method attention --format json train.en train.de
   hf-nmt-interp align --method attention --extraction mutual train.en train.de
@@ -50,6 +56,9 @@ from hf_nmt_interp.text.files import atomic
 if TYPE_CHECKING:
     from hf_nmt_interp.analysis.alignment import WordAlignment
 
+# methods beside the model's own attention
+PRESETS = {"fast": "", "balanced": "+saliency:aggregate=li2016", "best": "+saliency:aggregate=li2016+smoothgrad"}
+_BOX = {"demo:en-de": "demo:de-en", "demo:de-en": "demo:en-de"}  # translators that know their reverse
 _WORD = re.compile(r"[^ \t\r\v\f]+")  # other spaces, like U+00A0, may be part of a word
 
 
@@ -61,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     default = "the model's own best attention layer and head, chosen on the first 40 lines"
     help = f"as for attribute, or several, e.g. attention+smoothgrad:sigma=0.2 (default: {default})"
     group.add_argument("--method", metavar="NAME", help=help)
+    group.add_argument("--preset", choices=PRESETS, help="instead of --method, see above")
     help = "a setting of the method; may be repeated"
     group.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=help)
     group.add_argument(
@@ -87,6 +97,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Align window by window."""
+    if args.preset:
+        _apply_preset(args)
     if args.translations and args.target:
         raise InputError("--translations", None, "the translations are given in TARGET", "leave one out")
     for flag in ("symmetrize", "joint"):
@@ -103,6 +115,17 @@ def run(args: argparse.Namespace) -> None:
     if args.resume and not (args.output and args.output.beside()):  # a device has nothing beside it
         raise InputError("--resume", None, "needs --output")
     _run_text(args)
+
+
+def _apply_preset(args: argparse.Namespace) -> None:
+    """What a preset says about both directions; the methods follow when the attention is chosen."""
+    for name in ("method", "set", "symmetrize", "joint"):
+        if getattr(args, name):
+            raise InputError("--preset", args.preset, f"chooses --{name}, too", "give one of them")
+    reverse = args.reverse_model or _BOX.get(args.model)
+    if args.preset != "fast" and reverse:
+        args.reverse_model, args.joint, args.symmetrize = reverse, True, "grow-diag"
+        args.least = 0.2 if args.least is None else args.least
 
 
 def _run_text(args: argparse.Namespace) -> None:
@@ -192,6 +215,8 @@ class _Aligner(Job):
         if not methods:
             lines = [line for line in args.head if not isinstance(line, InputError) and all(map(str.strip, line))]
             self._choose(lines, cached=not args.shards)  # shards may be written on several machines
+            if more := PRESETS[args.preset or "fast"]:
+                self._combine(more)
 
     def _choose(self, lines: list[Texts], cached: bool) -> None:
         """Align by each translator's own best attention, chosen on these lines if it is not known."""
@@ -216,6 +241,14 @@ class _Aligner(Job):
         if all(choices):
             self.settings["method"] = "attention"
             self.own = [choice.settings for choice in choices if choice]
+
+    def _combine(self, more: str) -> None:
+        """Align by the chosen attention of each direction and further methods."""
+        if not all(self.own[: 2 if self.backward else 1]):
+            raise InputError("--preset", None, "no attention can be chosen: the first 40 lines have no words")
+        for n, own in enumerate(self.own):
+            settings = ",".join(f"{name}={json.dumps(value)}" for name, value in own.items())
+            self.own[n] = {"method": f"attention:{settings}{more}"}
 
     def rows(self, lines: list[Texts]) -> list[Row]:
         return [
