@@ -22,6 +22,7 @@ from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.registry import METHODS, make_method, parse_methods
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.pairs import Pairs, Text
+from hf_nmt_interp.decoding.translators import takes_names
 from hf_nmt_interp.errors import InputError, rows_among
 from hf_nmt_interp.models.families import parts
 from hf_nmt_interp.text.pharaoh import Links
@@ -156,6 +157,7 @@ def make_aligners(model: Any, method: str, **settings: Any) -> list[AttributionM
     return [make_aligner(model, name, **own | settings) for name, own in methods]
 
 
+@takes_names
 def align_words(
     model: Any,
     tokenizer: Any,
@@ -216,14 +218,15 @@ def _unaligned(source: Any, target: Any, target_text: str) -> WordAlignment:
     return WordAlignment(words, others, target_text, np.full((len(others), len(words)), -np.inf), set())
 
 
+@takes_names
 def align(
     model: Any, tokenizer: Any, sources: Any, targets: Any = None, method: str | None = None, **settings: Any
 ) -> Any:
     """Align the words of sentence pairs: given ones (force decoding), or with the model's own translations.
 
     Args:
-        model: any supported translator.
-        tokenizer: its tokenizer.
+        model: a translator, or its name, which is loaded (`load`, whose further arguments are then taken too).
+        tokenizer: its tokenizer; None with a name.
         sources: one sentence, or a list of sentences; each a string, whose words stand between whitespace, or a list
             of words, which are kept as they are (the segmentation of gold links).
         targets: its translation or a list of them, in the same form; None lets the model translate.

@@ -12,6 +12,7 @@ from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.batch import Translation
 from hf_nmt_interp.decoding.generation import record_generation
 from hf_nmt_interp.decoding.pairs import Pair, Pairs, Text, check_tokenizer
+from hf_nmt_interp.decoding.translators import takes_names
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.progress import Track, no_progress
 from hf_nmt_interp.text.tokens import Words
@@ -30,6 +31,7 @@ def attribute(
     method: str = "lrp",
     **settings: Any,
 ) -> list[AttributionResult]: ...
+@takes_names
 def attribute(
     model: Any,
     tokenizer: Any,
@@ -44,8 +46,8 @@ def attribute(
     """Explain translations: given ones, or those the model makes.
 
     Args:
-        model: any supported translator.
-        tokenizer: its tokenizer.
+        model: a translator, or its name, which is loaded (`load`, whose further arguments are then taken too).
+        tokenizer: its tokenizer; None with a name.
         sources: one sentence, or a list of sentences (each a string, or a list of words to be kept as they are).
         target: its translation or a list of them; None lets the model translate.
         method: name of an attribution method.

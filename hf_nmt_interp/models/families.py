@@ -174,6 +174,8 @@ def parts(model: nn.Module) -> Parts:
     for base in type(model).__mro__:
         if base.__name__ in _BUILDERS:
             return _BUILDERS[base.__name__](model)
+    if isinstance(model, str):
+        raise InputError("model", model, "is a name", "load it first, with hf_nmt_interp.load")
     problem = f"{type(model).__name__} is not a family this library knows"
     raise InputError("model", None, problem, f"it knows {', '.join(_BUILDERS)} and their subclasses")
 

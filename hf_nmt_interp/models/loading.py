@@ -19,12 +19,12 @@ _NO_CONNECTION = "no connection to the Hub, and not downloaded before; give a lo
 
 
 def load_model(kind: Any, name: str, argument: str = "--model", **settings: Any) -> Any:
-    """A model of a class, or Auto class, in float32; refused if weights are missing, of other shapes, or no numbers.
+    """A model of a class, or Auto class; refused if weights are missing, of other shapes, or no numbers.
 
     Its name is a folder, an id on the Hub, or a translator in the box such as `demo:en-de`, and errors call it
-    `argument`; the settings are those of `from_pretrained`.
+    `argument`; the settings are those of `from_pretrained`, but the dtype is float32 if none is given.
     """
-    settings |= {"dtype": "float32", "trust_remote_code": False}
+    settings = {"dtype": "float32"} | settings | {"trust_remote_code": False}
     with _reading(name, argument) as place:
         model, info = kind.from_pretrained(place, output_loading_info=True, ignore_mismatched_sizes=True, **settings)
     _check_weights(argument, name, model, info)
@@ -64,6 +64,18 @@ def load_tokenizer(name: str, argument: str = "--model") -> Any:
         raise InputError(argument, name, "has no tokenizer that loads", "save it beside the weights") from error
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No bars for reading and writing weights; the Hub's download bars stay."""
+    from transformers.utils import logging
+
+    before = logging.set_tqdm_hook(lambda make, args, options: make(*args, **options | {"disable": True}))
+    try:
+        yield
+    finally:
+        logging.set_tqdm_hook(before)
+
+
 def is_path(name: str) -> bool:
     """Whether a name is that of a folder, there or not, as it cannot be one on the Hub."""
     return name.count("/") > 1 or name.startswith((".", "/", "~"))
@@ -71,7 +83,7 @@ def is_path(name: str) -> bool:
 
 def _find(name: str, argument: str) -> str:
     """The folder, checked to be one of a model; or the id on the Hub."""
-    path = Path(find_model(name)).expanduser()
+    path = Path(find_model(name, argument)).expanduser()
     if not os.path.exists(path):  # Path.exists raises for names that are too long for a file
         if is_path(name):
             raise InputError(argument, None, f"there is no folder {name!r}")
@@ -130,7 +142,7 @@ def _check_weights(argument: str, name: str, model: Any, info: dict[str, Any]) -
         raise InputError(argument, name, f"has NaN or inf in {bad}", "take an earlier checkpoint")
     if unused := sorted(info["unexpected_keys"]):
         problem = f"has weights that its config.json has no place for, {unused[0]} and {len(unused) - 1} others"
-        print(f"hf-nmt-interp: {argument}: {name!r} {problem}; they are left out", file=sys.stderr)
+        print(f"hf-nmt-interp: {name!r} {problem}; they are left out", file=sys.stderr)
 
 
 def _is_offline(error: Exception) -> bool:

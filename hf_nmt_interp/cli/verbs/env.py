@@ -35,7 +35,7 @@ def environment() -> dict[str, Any]:
     """Versions of the package, its requirements and the platform; GPUs; translators in the box."""
     import torch
 
-    from hf_nmt_interp.cli.loading import box
+    from hf_nmt_interp.models.demo import box
 
     needed = [line for line in requires("hf_nmt_interp") or () if "extra ==" not in line]
     names = sorted({re.split(r"[^\w-]", line)[0] for line in needed})
