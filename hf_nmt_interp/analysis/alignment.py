@@ -24,7 +24,7 @@ from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.pairs import Pairs, Text
 from hf_nmt_interp.decoding.translators import takes_names
 from hf_nmt_interp.errors import InputError, rows_among
-from hf_nmt_interp.models.families import parts
+from hf_nmt_interp.models.families import any_parts
 from hf_nmt_interp.text.pharaoh import Links
 from hf_nmt_interp.text.tokens import Punctuation, Words, as_sentences, join_words, words_of
 
@@ -179,7 +179,7 @@ def align_words(
     method = method or ("smoothgrad" if settings else None)
     explainers = make_aligners(model, method, **settings) if method else []
     if not method:
-        parts(model)  # one that is not supported is refused first
+        any_parts(model)  # one that is not supported is refused first
     check_extraction(extraction)  # wrong settings are refused before the work
     by_subwords = extraction == SUBWORD_ARGMAX
     extract_links(np.zeros((0, 0)), "argmax" if by_subwords else extraction, threshold)

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from hf_nmt_interp.decoding.batch import Batch, evaluating, make_batch
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.models.families import parts
+from hf_nmt_interp.models.families import any_parts
 
 
 @dataclass
@@ -66,7 +66,7 @@ class AttributionMethod(ABC):
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
-        self.parts = parts(model)
+        self.parts = any_parts(model)
         if empty := next((name for name, weight in model.named_parameters() if weight.is_meta), None):
             problem = f"{empty} is on the meta device and holds no numbers"
             raise InputError("model", None, problem, "load the weights without offloading")

@@ -18,7 +18,7 @@ from hf_nmt_interp.attribution.recording import Recording
 from hf_nmt_interp.attribution.rules import RULES, make_rule, rule_settings
 from hf_nmt_interp.decoding.batch import Batch, evaluating, label_log_probs, make_batch
 from hf_nmt_interp.errors import InputError, check_choice
-from hf_nmt_interp.models.families import Attention, FeedForward, Stack, Sublayer, parts
+from hf_nmt_interp.models.families import Attention, FeedForward, Stack, Sublayer, any_parts, parts
 from hf_nmt_interp.models.kinds import KINDS
 
 MAX_GAP = 1e-2  # of conservation; a larger one is an error
@@ -59,6 +59,8 @@ class LRP(AttributionMethod):
         if self.parts.weighted_sums:
             problem = f"LRP has no rules for {type(model).__name__}, only for Transformers"
             raise InputError("model", None, problem, "use saliency or attention")
+        if not self.parts.has_layers:
+            parts(model)  # says what is missing
         for argument, value in (("logit", logit), ("attention", attention), ("norm", norm)):
             check_choice(argument, value, _CHOICES[argument])
         if model.dtype not in (torch.float32, torch.float64):
@@ -80,8 +82,8 @@ class LRP(AttributionMethod):
 
     @classmethod
     def fits(cls, model: PreTrainedModel) -> bool:
-        """Whether there are rules for the model: LSTMs and convolutions have none."""
-        return not parts(model).weighted_sums
+        """Whether there are rules for the model: LSTMs, convolutions and families that are not known have none."""
+        return any_parts(model).has_layers
 
     @property
     def signed(self) -> bool:

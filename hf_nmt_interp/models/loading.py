@@ -125,7 +125,9 @@ def _reading(name: str, argument: str) -> Iterator[str]:
     try:
         yield place
     except (*wrong, *_MISFITS) as error:
-        raise InputError(argument, name, f"cannot be loaded: {_reason(error, os.path.exists(place))}") from error
+        other = "Unrecognized configuration class" in str(error)
+        reason = _other_kind(place) if other else _reason(error, os.path.exists(place))
+        raise InputError(argument, name, f"cannot be loaded: {reason}") from error
 
 
 def _check_weights(argument: str, name: str, model: Any, info: dict[str, Any]) -> None:
@@ -149,6 +151,19 @@ def _is_offline(error: Exception) -> bool:
     return any(word in str(error) for word in ("offline", "connect"))
 
 
+def _other_kind(place: str) -> str:
+    """Why a model that AutoModelForSeq2SeqLM does not know cannot translate text."""
+    from transformers import AutoConfig
+    from transformers.models.auto.modeling_auto import MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES
+
+    config = AutoConfig.from_pretrained(place, trust_remote_code=False)
+    if config.model_type in MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES:
+        return f"only models that read text are supported, {config.model_type} reads speech"
+    if type(config).is_encoder_decoder:
+        return f"{config.model_type} is not among the models of AutoModelForSeq2SeqLM, which read and write text"
+    return f"only encoder-decoder models are supported, {config.model_type} is not one"
+
+
 def _reason(error: Exception, is_local: bool) -> str:
     """Why loading failed and what to do, in one line."""
     text = " ".join(str(error).split())
@@ -156,8 +171,6 @@ def _reason(error: Exception, is_local: bool) -> str:
         return f"its files have values that do not fit ({type(error).__name__}: {text[:150]})"
     if "trust_remote_code" in text:
         return "it is made by code of its own, which is never run here; load it in Python, if you trust it"
-    if "Unrecognized configuration class" in text:
-        return "it is no encoder-decoder, and no others translate here; AutoModelForSeq2SeqLM must know its kind"
     if is_local:
         return text[:200]
     if _is_offline(error):

@@ -133,7 +133,7 @@ def test_bad_arguments_are_named(translator_of):
 
 
 def test_make_method_refuses_the_model_first():
-    with pytest.raises(InputError, match="Linear is not a family this library knows"):
+    with pytest.raises(InputError, match="only encoder-decoder models are supported, Linear is not one"):
         make_method(torch.nn.Linear(1, 1), "lrp")
 
 

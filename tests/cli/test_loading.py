@@ -64,11 +64,16 @@ def test_damaged_weights(run, broken) -> None:
 
 
 def test_not_a_translator(run, broken) -> None:
-    (broken / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    code, _, err = run("translate", "--model", broken, "A.")
-    assert code == 2
-    assert "cannot be loaded: it is no encoder-decoder" in err
-    assert err.count("\n") == 1
+    for kind, problem in {
+        "bert": "only encoder-decoder models are supported, bert is not one",
+        "whisper": "only models that read text are supported, whisper reads speech",
+        "pix2struct": "pix2struct is not among the models of AutoModelForSeq2SeqLM, which read and write text",
+    }.items():
+        (broken / "config.json").write_text(json.dumps({"model_type": kind}))
+        code, _, err = run("translate", "--model", broken, "A.")
+        assert code == 2
+        assert f"cannot be loaded: {problem}\n" in err
+        assert err.count("\n") == 1
 
 
 def test_missing_weights_are_not_made_up(run, broken) -> None:
