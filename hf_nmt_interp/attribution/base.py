@@ -109,6 +109,11 @@ class AttributionMethod(ABC):
         """Whether the method can explain a supported translator; most explain all of them."""
         return True
 
+    @classmethod
+    def models(cls) -> list[str]:
+        """Classes of the models that it explains, with their subclasses; empty if those are all encoder-decoders."""
+        return []
+
     @property
     def signed(self) -> bool:
         """Whether scores can be negative, with these settings."""

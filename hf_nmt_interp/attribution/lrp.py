@@ -18,7 +18,7 @@ from hf_nmt_interp.attribution.recording import Recording
 from hf_nmt_interp.attribution.rules import RULES, make_rule, rule_settings
 from hf_nmt_interp.decoding.batch import Batch, evaluating, label_log_probs, make_batch
 from hf_nmt_interp.errors import InputError, check_choice
-from hf_nmt_interp.models.families import Attention, FeedForward, Stack, Sublayer, any_parts, parts
+from hf_nmt_interp.models.families import Attention, FeedForward, Stack, Sublayer, any_parts, families_with_layers, parts
 from hf_nmt_interp.models.kinds import KINDS
 
 MAX_GAP = 1e-2  # of conservation; a larger one is an error
@@ -84,6 +84,11 @@ class LRP(AttributionMethod):
     def fits(cls, model: PreTrainedModel) -> bool:
         """Whether there are rules for the model: LSTMs, convolutions and families that are not known have none."""
         return any_parts(model).has_layers
+
+    @classmethod
+    def models(cls) -> list[str]:
+        """Classes of the models that have rules."""
+        return families_with_layers()
 
     @property
     def signed(self) -> bool:

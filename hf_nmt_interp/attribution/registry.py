@@ -26,6 +26,11 @@ def method_settings(method: str) -> Parameters:
     return METHODS[method].settings()
 
 
+def models_of_methods() -> dict[str, str]:
+    """Which models each method explains."""
+    return {name: ", ".join(method.models()) or "any encoder-decoder of text" for name, method in METHODS.items()}
+
+
 def make_method(model: PreTrainedModel, method: str, **settings: Any) -> AttributionMethod:
     """The attribution method of that name for a model."""
     check_settings(f"method {method!r}", settings, method_settings(method))

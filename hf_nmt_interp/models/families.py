@@ -186,6 +186,11 @@ def parts(model: Any) -> Parts:
     raise InputError("model", None, problem, remedy)
 
 
+def families_with_layers() -> list[str]:
+    """Classes of the Transformers that can be taken apart."""
+    return [name for name, build in _BUILDERS.items() if build is not _not_a_transformer]
+
+
 def any_parts(model: Any) -> Parts:
     """`parts`; of other encoder-decoders what transformers' own interface gives, embeddings and output projection."""
     try:
