@@ -19,7 +19,7 @@ from hf_nmt_interp.analysis.own_attention import own_attention
 from hf_nmt_interp.analysis.symmetrization import flip, symmetrize
 from hf_nmt_interp.attribution.api import explain
 from hf_nmt_interp.attribution.base import AttributionMethod
-from hf_nmt_interp.attribution.registry import METHODS, make_method, parse_methods
+from hf_nmt_interp.attribution.registry import make_method, parse_methods, word_settings
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.pairs import Pairs, Text
 from hf_nmt_interp.decoding.translators import takes_names
@@ -144,8 +144,7 @@ class WordAlignment:
 
 def make_aligner(model: Any, method: str, **settings: Any) -> AttributionMethod:
     """The method of that name with the settings by which it aligns."""
-    own = METHODS[method].aligning_settings if method in METHODS else {}
-    return make_method(model, method, **{**own, **settings})
+    return make_method(model, method, **word_settings(method, settings))
 
 
 def make_aligners(model: Any, method: str, **settings: Any) -> list[AttributionMethod]:

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution.base import AttributionMethod, Scores
 from hf_nmt_interp.attribution.tape import Tape
-from hf_nmt_interp.decoding.batch import Batch, label_log_probs, run_model
+from hf_nmt_interp.decoding.batch import Batch, first_choices, label_log_probs, run_model
 from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.models.families import Attention, WeightedSum, capacity
 
@@ -178,7 +178,8 @@ class AttentionWeights(AttributionMethod):
         decoder = source.new_zeros(len(source), T, T) if decoder is None else decoder[:, :T, :T]
         kept = (batch.labels != -100)[..., None]
         log_probs = label_log_probs(logits[:, :T], batch.labels)
-        return Scores.from_inputs(source * kept, decoder * kept, log_probs)
+        chosen = first_choices(logits[:, :T], batch)
+        return Scores.from_inputs(source * kept, decoder * kept, log_probs, chosen=chosen)
 
     def _recorded(self, inputs: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor | None]:
         """Logits, and weights of the source and of the decoder's inputs, from recorded queries and keys."""

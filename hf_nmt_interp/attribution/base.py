@@ -28,6 +28,7 @@ class Scores:
         start: [B, T] of the decoder start token.
         log_probs: [B, T] of the labels, in nats.
         conservation_gap: [B] largest |1 - total| over the steps, for methods that conserve a total of 1.
+        chosen: [B, T] whether the labels are the model's first choices, where a method knows it.
     """
 
     source: Tensor
@@ -35,6 +36,7 @@ class Scores:
     start: Tensor
     log_probs: Tensor
     conservation_gap: Tensor | None = None
+    chosen: Tensor | None = None
 
     @classmethod
     def from_inputs(cls, source: Tensor, decoder: Tensor, log_probs: Tensor, **more) -> "Scores":
@@ -54,14 +56,14 @@ class AttributionMethod(ABC):
         name: by which users choose it.
         shares_total: whether source, prefix and start share out a total at each step, so that the share of the source
             has a meaning.
-        aligning_settings: with which it aligns words, where they differ from its defaults.
+        word_settings: with which it explains the words that stand in the target, where its defaults explain others.
         aligns_online: whether its scores of a token are known while `generate()` runs; it then has `cross`, `shifted`
             and `weights` as `AttentionWeights` does.
     """
 
     name: ClassVar[str]
     shares_total: ClassVar[bool] = False
-    aligning_settings: ClassVar[Mapping[str, Any]] = {}
+    word_settings: ClassVar[Mapping[str, Any]] = {}
     aligns_online: ClassVar[bool] = False
 
     def __init__(self, model: PreTrainedModel) -> None:

@@ -16,9 +16,17 @@ from hf_nmt_interp.attribution.base import AttributionMethod, Scores
 from hf_nmt_interp.attribution.parsing import parse_named
 from hf_nmt_interp.attribution.recording import Recording
 from hf_nmt_interp.attribution.rules import RULES, make_rule, rule_settings
-from hf_nmt_interp.decoding.batch import Batch, evaluating, label_log_probs, make_batch
+from hf_nmt_interp.decoding.batch import Batch, evaluating, first_choices, label_log_probs, make_batch
 from hf_nmt_interp.errors import InputError, check_choice
-from hf_nmt_interp.models.families import Attention, FeedForward, Stack, Sublayer, any_parts, families_with_layers, parts
+from hf_nmt_interp.models.families import (
+    Attention,
+    FeedForward,
+    Stack,
+    Sublayer,
+    any_parts,
+    families_with_layers,
+    parts,
+)
 from hf_nmt_interp.models.kinds import KINDS
 
 MAX_GAP = 1e-2  # of conservation; a larger one is an error
@@ -43,7 +51,7 @@ class LRP(AttributionMethod):
 
     name = "lrp"
     shares_total = True
-    aligning_settings = {"logit": "label"}  # noqa: RUF012 - what stands there is to be linked, not the model's choice
+    word_settings = {"logit": "label"}  # noqa: RUF012 - what stands there, not the model's choice
 
     def __init__(
         self,
@@ -114,7 +122,9 @@ class LRP(AttributionMethod):
             decoder[walk.b, walk.steps, : walk.T] = walk.prefix
         total = source.sum(-1) + decoder.sum(-1)
         gap = (1 - total).abs().masked_fill(batch.labels == -100, 0).amax(-1)
-        return Scores.from_inputs(source, decoder, log_probs, conservation_gap=gap)
+        return Scores.from_inputs(
+            source, decoder, log_probs, conservation_gap=gap, chosen=first_choices(recording.logits, batch)
+        )
 
     def head_relevance(self, batches: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:
         """Mean over all steps of a data set of each head's share of its layer's relevance (voita2019, section 4).

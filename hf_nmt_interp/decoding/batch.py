@@ -236,6 +236,11 @@ def run_model(model: Any, inputs: dict[str, Any]) -> Any:
     return model._original_forward(**inputs)
 
 
+def first_choices(logits: Tensor, batch: Batch) -> Tensor:
+    """Whether each label [B, T] is the one with the largest logit."""
+    return logits.argmax(-1) == batch.labels
+
+
 def label_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
     """Log-probabilities [B, T] of the labels, 0 for padding; other words may be banned by logits of -inf."""
     kept = labels != -100

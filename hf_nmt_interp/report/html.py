@@ -67,8 +67,12 @@ def _level(result: AttributionResult) -> dict[str, Any]:
     """What the page's script draws."""
     whole = record(result, _DIGITS)
     kept = ("source_tokens", "target_tokens", "source_special", "target_special", "source", "prefix", "start")
+    unchosen = [not chosen for chosen in result.chosen or ()]
     share = None if shares(result) is None else whole["source_contribution"]
-    return {name: whole[name] for name in (*kept, "log_probs", "conservation_gap")} | {"shares": share}
+    return {name: whole[name] for name in (*kept, "log_probs", "conservation_gap")} | {
+        "shares": share,
+        "unchosen": unchosen,
+    }
 
 
 @cache

@@ -74,9 +74,10 @@ def _lengths(text: str) -> tuple[int, int]:
 
 def run(args: argparse.Namespace) -> None:
     from hf_nmt_interp.analysis.contributions import STATISTICS, contribution_curves
-    from hf_nmt_interp.attribution.registry import parse_method_settings
+    from hf_nmt_interp.attribution.registry import default_settings, parse_method_settings
 
-    method = args.method, parse_method_settings(args.method, args.set)
+    settings = parse_method_settings(args.method, args.set)
+    method = args.method, default_settings(args.method) | settings
     if args.shards:
         refuse(args, "target", "output", "format", *Contribute.merge_options, *_STUDY, "final", "pairs")
         _check_statistic(args, STATISTICS)
