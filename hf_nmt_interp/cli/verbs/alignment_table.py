@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _table(args: argparse.Namespace) -> "tuple[AlignmentTable, list[tuple[str, str]]]":
     """The table, and the gold sentence pairs beyond its limit."""
-    from hf_nmt_interp.cli.loading import load, load_for
+    from hf_nmt_interp.cli.loading import load
     from hf_nmt_interp.studies.alignment_table import AlignmentTable
     from hf_nmt_interp.text.corpus import read_lines
     from hf_nmt_interp.text.spelling import new_spelling
@@ -96,7 +96,7 @@ def _table(args: argparse.Namespace) -> "tuple[AlignmentTable, list[tuple[str, s
         texts = [new_spelling(side, read_lines(path)) for side, path in zip(sides, args.train, strict=True)]
         pairs = list(zip(*texts, strict=True))
     codes = args.source_lang, args.target_lang
-    models = load_for(args), load(args.reverse_model, args.device, *codes[::-1])
+    models = load(args.model, args.device, *codes), load(args.reverse_model, args.device, *codes[::-1])
     limit = args.limit or len(pairs)
     log = Path(args.folder, "log.txt")
     start = time.monotonic()
