@@ -16,7 +16,7 @@ from hf_nmt_interp.attribution.base import AttributionMethod, Scores
 from hf_nmt_interp.attribution.parsing import parse_named
 from hf_nmt_interp.attribution.recording import Recording
 from hf_nmt_interp.attribution.rules import RULES, make_rule, rule_settings
-from hf_nmt_interp.decoding.batch import Batch, evaluating, first_choices, label_log_probs, make_batch
+from hf_nmt_interp.decoding.batch import Batch, evaluating, label_log_probs, make_batch
 from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.models.families import (
     Attention,
@@ -122,9 +122,8 @@ class LRP(AttributionMethod):
             decoder[walk.b, walk.steps, : walk.T] = walk.prefix
         total = source.sum(-1) + decoder.sum(-1)
         gap = (1 - total).abs().masked_fill(batch.labels == -100, 0).amax(-1)
-        return Scores.from_inputs(
-            source, decoder, log_probs, conservation_gap=gap, chosen=first_choices(recording.logits, batch)
-        )
+        chosen = recording.logits.argmax(-1) == batch.labels
+        return Scores.from_inputs(source, decoder, log_probs, conservation_gap=gap, chosen=chosen)
 
     def head_relevance(self, batches: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:
         """Mean over all steps of a data set of each head's share of its layer's relevance (voita2019, section 4).

@@ -29,13 +29,13 @@ class AttributionResult:
         prefix: [T, T], contribution of target token j to step t; 0 for j >= t (word level: for j > t).
         start: [T], contribution of the decoder start token.
         log_probs: [T], log-probability of the target tokens.
+        chosen: [T], whether the tokens of a given target are the model's first choices (of a word: all its tokens);
+            None for translations that the model made.
         conservation_gap: LRP: largest |1 - total| over the steps; None for methods without a fixed total.
         method: name of the method.
         settings: its settings.
         level: "token", or "word" after `to_words()`.
         translation: the ids that were explained.
-        chosen: [T], whether the tokens of a given target are the model's first choices (of a word: all its tokens);
-            None for translations that the model made.
     """
 
     source_side: TokenWords
@@ -44,12 +44,12 @@ class AttributionResult:
     prefix: np.ndarray
     start: np.ndarray
     log_probs: np.ndarray | None = None
+    chosen: list[bool] | None = None
     conservation_gap: float | None = None
     method: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
     level: str = "token"
     translation: Translation | None = None
-    chosen: list[bool] | None = None
 
     def __post_init__(self) -> None:
         S, T = len(self.source_side.tokens), len(self.target_side.tokens)

@@ -57,9 +57,9 @@ def legend(*results: AttributionResult) -> Text:
     text = "best source: the source word that contributed most, and its share among the source words. log p: in nats."
     if any(shares(result) is not None for result in results):
         text = "from the source: its part of the decision; the rest came from the words before. " + text
+    known = {r.method: r.conservation_gap for r in results if r.conservation_gap is not None}
     if any(result.settings.get("logit") == "top1" for result in results):
         text += " lrp explains the model's first choice, also where another word stands."
-    known = {r.method: r.conservation_gap for r in results if r.conservation_gap is not None}
     gaps = {method: f" (relevance lost or made up: {gap:.0e})" for method, gap in known.items()}
     names = ", ".join(result.method + gaps.get(result.method, "") for result in results)
     return Text(f"Method{'s' * (len(results) > 1)}: {names}. {text}", "dim")
