@@ -24,6 +24,7 @@ _NAMES = {
     "analysis.symmetrization": "symmetrize",
     "attribution.api": "attribute explain_generation",
     "attribution.result": "AttributionResult",
+    "decoding.translators": "load",
     "errors": "InputError",
     "hub": "push_folder push_to_hub",
     "metrics.aer.rate": "alignment_error_rate",

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from hf_nmt_interp.attribution import METHODS
+from hf_nmt_interp.attribution.registry import models_of_methods
 from hf_nmt_interp.cli.main import main
 from tests.made_up_corpus import made_up_pairs, write_parallel
 from tests.pages import PAGES, ROOMS, ROOT, assert_understood, command_lines
@@ -177,6 +178,12 @@ def test_a_page_has_question_command_output_picture_limits_and_code(name: str):
 def test_limits_of_every_method_are_told():
     limits = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `(\w+)`", limits, re.MULTILINE)) == set(METHODS)
+
+
+def test_models_of_every_method_are_those_of_the_code():
+    page = (ROOT / "docs" / "explain.md").read_text(encoding="utf-8")
+    table = page.split("| method | models |\n|---|---|\n")[1].split("\n\n")[0]
+    assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", table, re.MULTILINE)) == models_of_methods()
 
 
 def test_definitions_that_docstrings_point_to_exist():

@@ -118,7 +118,11 @@ def tiny_model(family: str, dtype: torch.dtype = torch.float32, seed: int = 0, *
         overrides: fields of the family's configuration (for bert2bert: of both BERT configurations).
     """
     with torch.random.fork_rng(devices=[]):
-        model = _build(family, overrides)
+        return randomised(_build(family, overrides), seed).to(dtype).eval()
+
+
+def randomised(model: PreTrainedModel, seed: int = 0) -> PreTrainedModel:
+    """The model with every weight drawn from the seed."""
     generator = torch.Generator().manual_seed(seed)
 
     def normal(tensor: torch.Tensor) -> torch.Tensor:
@@ -141,7 +145,7 @@ def tiny_model(family: str, dtype: torch.dtype = torch.float32, seed: int = 0, *
                     module.bias.copy_(0.3 * normal(module.bias))
         if hasattr(model, "final_logits_bias"):
             model.final_logits_bias.copy_(normal(model.final_logits_bias))
-    return model.to(dtype).eval()
+    return model
 
 
 def random_batch(model: PreTrainedModel, lengths: Sequence[tuple[int, int]], seed: int = 0) -> dict[str, torch.Tensor]:

@@ -14,9 +14,11 @@ from transformers import (
     BertTokenizer,
     M2M100Tokenizer,
     MarianTokenizer,
+    MBart50Tokenizer,
     MBartTokenizer,
     NllbTokenizer,
     PreTrainedTokenizerBase,
+    SeamlessM4TTokenizer,
     T5Tokenizer,
 )
 
@@ -105,6 +107,21 @@ def make_mbart_tokenizer(folder: Path) -> MBartTokenizer:
     return MBartTokenizer.from_pretrained(folder)
 
 
+def make_mbart50_tokenizer(folder: Path) -> MBart50Tokenizer:
+    """Tokenizers-backed SentencePiece unigram with `de_DE` codes of 52 languages."""
+    _train_spm(folder / "sentencepiece.bpe.model", ENGLISH + GERMAN)
+    MBart50Tokenizer.from_pretrained(folder, src_lang="en_XX", tgt_lang="de_DE").save_pretrained(folder)
+    return MBart50Tokenizer.from_pretrained(folder)
+
+
+def make_seamless_tokenizer(folder: Path) -> SeamlessM4TTokenizer:
+    """Tokenizers-backed SentencePiece BPE with `__deu__` codes; the target language is French unless it is chosen."""
+    _train_spm(folder / "sentencepiece.bpe.model", ENGLISH + GERMAN, model_type="bpe")
+    codes = ["__eng__", "__deu__", "__fra__", "<MINED_DATA>"]
+    SeamlessM4TTokenizer.from_pretrained(folder, extra_special_tokens=codes).save_pretrained(folder)
+    return SeamlessM4TTokenizer.from_pretrained(folder)
+
+
 def make_t5_tokenizer(folder: Path) -> T5Tokenizer:
     """Tokenizers-backed SentencePiece unigram, ids as in the Hub's: <pad> 0, </s> 1, <unk> 2, `<extra_id_*>` last."""
     _train_spm(folder / "spiece.model", ENGLISH + GERMAN, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
@@ -148,6 +165,8 @@ BUILDERS: dict[str, Callable[[Path], PreTrainedTokenizerBase]] = {
     "m2m100_bytes": lambda folder: make_m2m100_tokenizer(folder, byte_fallback=True),
     "nllb": make_nllb_tokenizer,
     "mbart": make_mbart_tokenizer,
+    "mbart50": make_mbart50_tokenizer,
+    "seamless": make_seamless_tokenizer,
     "t5": make_t5_tokenizer,
     "bart": make_bart_tokenizer,
     "bert": make_bert_tokenizer,

@@ -19,11 +19,12 @@ from hf_nmt_interp.analysis.own_attention import own_attention
 from hf_nmt_interp.analysis.symmetrization import flip, symmetrize
 from hf_nmt_interp.attribution.api import explain
 from hf_nmt_interp.attribution.base import AttributionMethod
-from hf_nmt_interp.attribution.registry import METHODS, make_method, parse_methods
+from hf_nmt_interp.attribution.registry import make_method, parse_methods, word_settings
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.pairs import Pair, Pairs, Text
+from hf_nmt_interp.decoding.translators import takes_names
 from hf_nmt_interp.errors import InputError, rows_among
-from hf_nmt_interp.models.families import parts
+from hf_nmt_interp.models.families import any_parts
 from hf_nmt_interp.text.pharaoh import Links
 from hf_nmt_interp.text.tokens import Punctuation, Words, as_sentences, join_words, words_of
 
@@ -143,8 +144,7 @@ class WordAlignment:
 
 def make_aligner(model: Any, method: str, **settings: Any) -> AttributionMethod:
     """The method of that name with the settings by which it aligns."""
-    own = METHODS[method].aligning_settings if method in METHODS else {}
-    return make_method(model, method, **{**own, **settings})
+    return make_method(model, method, **word_settings(method, settings))
 
 
 def make_aligners(model: Any, method: str, **settings: Any) -> list[AttributionMethod]:
@@ -156,6 +156,7 @@ def make_aligners(model: Any, method: str, **settings: Any) -> list[AttributionM
     return [make_aligner(model, name, **own | settings) for name, own in methods]
 
 
+@takes_names
 def align_words(
     model: Any,
     tokenizer: Any,
@@ -177,7 +178,7 @@ def align_words(
     method = method or ("smoothgrad" if settings else None)
     explainers = make_aligners(model, method, **settings) if method else []
     if not method:
-        parts(model)  # one that is not supported is refused first
+        any_parts(model)  # one that is not supported is refused first
     check_extraction(extraction)  # wrong settings are refused before the work
     by_subwords = extraction == SUBWORD_ARGMAX
     extract_links(np.zeros((0, 0)), "argmax" if by_subwords else extraction, threshold)
@@ -249,14 +250,15 @@ def _unaligned(source: Any, target: Any, target_text: str) -> WordAlignment:
     return WordAlignment(words, others, target_text, np.full((len(others), len(words)), -np.inf), set())
 
 
+@takes_names
 def align(
     model: Any, tokenizer: Any, sources: Any, targets: Any = None, method: str | None = None, **settings: Any
 ) -> Any:
     """Align the words of sentence pairs: given ones (force decoding), or with the model's own translations.
 
     Args:
-        model: any supported translator.
-        tokenizer: its tokenizer.
+        model: a translator, or its name, which is loaded (`load`, whose further arguments are then taken too).
+        tokenizer: its tokenizer; None with a name.
         sources: one sentence, or a list of sentences; each a string, whose words stand between whitespace, or a list
             of words, which are kept as they are (the segmentation of gold links).
         targets: its translation or a list of them, in the same form; None lets the model translate.

@@ -13,6 +13,7 @@ from hf_nmt_interp.attribution.attention import attention_weights
 from hf_nmt_interp.attribution.gradients import step_gradients
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.decoding.batch import Batch, evaluating, run_model
+from hf_nmt_interp.decoding.translators import takes_names
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import Parts, parts
 from hf_nmt_interp.text.progress import Track, no_progress
@@ -51,6 +52,7 @@ class CalibrationReport(Report):
         return self.layers
 
 
+@takes_names
 def calibration_report(
     model: Any,
     tokenizer: Any,

@@ -9,7 +9,7 @@ from torch import Tensor
 from hf_nmt_interp.attribution.gradients import step_gradients
 from hf_nmt_interp.decoding.batch import Batch, evaluating, make_batch
 from hf_nmt_interp.errors import check_choice
-from hf_nmt_interp.models.families import parts
+from hf_nmt_interp.models.families import any_parts
 from hf_nmt_interp.models.lstm import LSTMAttentionForSequenceClassification
 
 REPLACEMENTS = ("worst", "zero")
@@ -64,7 +64,7 @@ def _of_classes(model: Any, input_ids: Tensor, labels: Tensor, mask: Tensor, rep
 
 
 def _of_words(model: Any, batch: Batch, replacement: str) -> Tensor:
-    taken = parts(model)
+    taken = any_parts(model)
     embedding: Any = taken.encoder.embedding
     table, width = None, embedding.embedding_dim
     if replacement == "worst":  # as the model looks words up: BART scales inside

@@ -26,6 +26,7 @@ from hf_nmt_interp.attribution.lrp import LRP
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.decoding.batch import Batch, Translation, batch_of, evaluating, run_model, similar_sizes
 from hf_nmt_interp.decoding.pairs import Pairs, encode_sources
+from hf_nmt_interp.decoding.translators import takes_names
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import Attention, Parts, parts
 from hf_nmt_interp.models.kinds import KINDS
@@ -98,6 +99,7 @@ class HeadReport(Report):
         return [row | {"roles": "; ".join(row["roles"])} for row in self.rows]
 
 
+@takes_names
 def head_report(
     model: Any,
     tokenizer: Any,

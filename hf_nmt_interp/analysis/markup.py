@@ -11,6 +11,7 @@ from itertools import accumulate, chain, islice, zip_longest
 from typing import Any, NamedTuple
 
 from hf_nmt_interp.analysis.alignment import WordAlignment, align_words
+from hf_nmt_interp.decoding.translators import translator
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.markup import CLOSING, SEPARATOR, Node, parse, sentences, separated, strip_markup
 from hf_nmt_interp.text.pharaoh import Links
@@ -49,8 +50,8 @@ def transfer_markup(
 
     Args:
         source: one text with mark-up, or a list.
-        model: a translator, not needed with `links`.
-        tokenizer: its tokenizer.
+        model: a translator or its name, not needed with `links`.
+        tokenizer: its tokenizer; None with a name.
         translation: of the source without mark-up, or a list; None lets the model translate.
         links: (source word, target word) between the words, which stand between whitespace, of `strip_markup(source)`
             and of the translation; None lets the model align.
@@ -77,6 +78,7 @@ def transfer_markup(
         if given is not None and len(given) != len(plain):
             raise InputError(name, len(given), f"given for {len(plain)} sources", "give one each")
     if links is None:
+        model, tokenizer = translator(model, tokenizer)
         if model is None or tokenizer is None:
             raise InputError("model", None, "needed with its tokenizer to align, unless links are given")
         pairs: Iterable[Words] = _align(

@@ -89,7 +89,7 @@ class AlignedGeneration(LogitsProcessor):
     ) -> None:
         self.alignments: list[WordAlignment] = []
         self._explainer, self._tokenizer, self._callback = explainer, tokenizer, callback
-        attention: Any = explainer if explainer.aligns_online else None
+        attention: Any = explainer if explainer.aligns_online and explainer.parts.cross else None
         self._attention = attention
         # a token's scores depend on what was decoded before it, or also on itself
         self._shift = 1 if attention and not attention.shifted else 2

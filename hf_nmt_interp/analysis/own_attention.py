@@ -7,7 +7,7 @@ source word, so it is done for a few sentences only, and the layer and head whos
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,12 +18,12 @@ import torch
 from huggingface_hub.constants import HF_HOME
 
 from hf_nmt_interp.analysis.links import extract_links, word_scores
-from hf_nmt_interp.attribution.attention import all_labels_as_inputs, attention_weights
+from hf_nmt_interp.attribution.attention import all_labels_as_inputs, attention_weights, returned_weights
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.decoding.batch import Batch, Translation, batch_of, evaluating, label_log_probs, run_model
 from hf_nmt_interp.decoding.pairs import Pair, Pairs, Text
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.models.families import Parts, capacity, parts
+from hf_nmt_interp.models.families import Parts, any_parts, capacity
 from hf_nmt_interp.text.files import write_whole
 from hf_nmt_interp.text.pharaoh import Links
 
@@ -169,7 +169,7 @@ def attention_links(
 
 def links_of_pairs(model: Any, pairs: Pairs, batch_size: int = 16) -> dict[Key, list[Links]]:
     """`attention_links` of pairs that are encoded."""
-    translator = parts(model)
+    translator = any_parts(model)
     links: dict[Key, list[Links]] = {}
     for rows, batch in pairs.batches(batch_size):
         for (layer, head), weights in _cross_weights(model, translator, batch).items():
@@ -185,14 +185,23 @@ def links_of_pairs(model: Any, pairs: Pairs, batch_size: int = 16) -> dict[Key, 
 @torch.no_grad()
 def _cross_weights(model: Any, translator: Parts, batch: Batch) -> dict[tuple[int, int | None], torch.Tensor]:
     """Cross-attention weights [B, T + 1, S] of each layer and head; head None is the mean."""
+    inputs = batch.inputs() | {"decoder_input_ids": all_labels_as_inputs(model, batch)}
+    found: dict[tuple[int, int | None], torch.Tensor] = {}
+
+    def add(layer: int, heads: Iterable[int], weights: torch.Tensor) -> None:
+        found[layer, None] = weights.mean(1)
+        found.update({(layer, head): weights[:, h] for h, head in enumerate(heads)})
+
+    if not translator.cross:
+        with evaluating(model):
+            for layer, weights in enumerate(returned_weights(model, inputs)[1]):
+                add(layer, range(weights.shape[1]), weights)
+        return found
     layers = [(n, a) for n, a in enumerate(translator.cross) if a.heads]
     if not layers:
         raise InputError("model", None, "it has lost all its cross-attention heads", "choose among those of another")
     with evaluating(model), Tape([m for _, a in layers for m in a.recorded]) as tape:
-        run_model(model, batch.inputs() | {"decoder_input_ids": all_labels_as_inputs(model, batch)})
-    found: dict[tuple[int, int | None], torch.Tensor] = {}
+        run_model(model, inputs)
     for layer, attention in layers:
-        weights = attention_weights(tape, attention, batch.attention_mask)
-        found[layer, None] = weights.mean(1)
-        found |= {(layer, head): weights[:, h] for h, head in enumerate(attention.heads)}
+        add(layer, attention.heads, attention_weights(tape, attention, batch.attention_mask))
     return found

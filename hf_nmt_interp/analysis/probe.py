@@ -11,7 +11,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from hf_nmt_interp.decoding.batch import Batch, evaluating, make_batch
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.conv.modeling_conv import ConvEncoderOutput
-from hf_nmt_interp.models.families import parts
+from hf_nmt_interp.models.families import any_parts
 from hf_nmt_interp.models.lstm import LSTMAttentionForSequenceClassification, LuongSeq2SeqForConditionalGeneration
 from hf_nmt_interp.models.proxy import BagOfWordsProxy
 
@@ -61,7 +61,7 @@ def lexical_probe(
     with evaluating(model):
         if isinstance(model, LSTMAttentionForSequenceClassification | BagOfWordsProxy):
             return _states_only(model, input_ids, labels, attention_mask, vocabulary)
-        parts(model)  # refuses what is no translator
+        any_parts(model)  # refuses what is no translator
         batch = make_batch(model, input_ids, labels, attention_mask)
         if isinstance(model, LuongSeq2SeqForConditionalGeneration):
             return _luong(model, batch, vocabulary)
@@ -131,7 +131,7 @@ def _one_state_memories(model: Any, batch: Batch, vocabulary: bool) -> Probe:
     """Decoders that read one encoder state instead of all: softmax over one key is 1, whatever layer and head."""
     encoded: Any = model.get_encoder()(input_ids=batch.input_ids, attention_mask=batch.attention_mask)
     h, T = encoded[0], batch.labels.shape[1]
-    V = parts(model).projection.out_features
+    V = any_parts(model).projection.out_features
     collector = _Collector(batch.attention_mask, batch.labels, h, [V] if vocabulary else [])
     for rows in (batch.attention_mask != 0).nonzero().split(max(1, _NUMBERS // (T * V))):
         b, l = rows.unbind(1)  # noqa: E741

@@ -4,14 +4,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, overload
 
+import torch
 from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution.base import AttributionMethod, Scores
-from hf_nmt_interp.attribution.registry import make_method
+from hf_nmt_interp.attribution.registry import make_method, word_settings
 from hf_nmt_interp.attribution.result import AttributionResult
-from hf_nmt_interp.decoding.batch import Translation
+from hf_nmt_interp.decoding.batch import Translation, evaluating, first_choices, run_model
 from hf_nmt_interp.decoding.generation import record_generation
 from hf_nmt_interp.decoding.pairs import SHOWN, Pair, Pairs, Text, check_tokenizer
+from hf_nmt_interp.decoding.translators import takes_names
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.progress import Track, no_progress
 from hf_nmt_interp.text.tokens import Punctuation, Words
@@ -30,6 +32,7 @@ def attribute(
     method: str = "lrp",
     **settings: Any,
 ) -> list[AttributionResult]: ...
+@takes_names
 def attribute(
     model: Any,
     tokenizer: Any,
@@ -45,8 +48,8 @@ def attribute(
     """Explain translations: given ones, or those the model makes.
 
     Args:
-        model: any supported translator.
-        tokenizer: its tokenizer.
+        model: a translator, or its name, which is loaded (`load`, whose further arguments are then taken too).
+        tokenizer: its tokenizer; None with a name.
         sources: one sentence, or a list of sentences (each a string, or a list of words to be kept as they are).
         target: its translation or a list of them; None lets the model translate.
         method: name of an attribution method.
@@ -55,11 +58,13 @@ def attribute(
         punctuation: "separate": punctuation marks are words; "attached": they belong to the word they touch.
         words: what a word is in text without spaces: "pieces" (of the tokenizer), "spaces", or a function that cuts
             text into words, e.g. `jieba.lcut`; see `encode_source`.
-        settings: of the method.
+        settings: of the method. `lrp` explains the word that stands there, also if it was not the model's first
+            choice, unless `logit="top1"` is given.
 
     Returns:
         One `AttributionResult` for one sentence, a list for a list.
     """
+    settings = word_settings(method, settings)
     explainer = make_method(model, method, **settings)
     single = isinstance(sources, str)
     if isinstance(target, str) and not single:
@@ -67,7 +72,7 @@ def attribute(
     sources, targets = ([sources], None if target is None else [target]) if single else (sources, target)
     splitting = {"punctuation": punctuation, "words": words}
     pairs = Pairs.make(model, tokenizer, sources, targets, splitting, batch_size=batch_size, generate=generate)
-    results = explain(explainer, pairs, batch_size, settings)
+    results = explain(explainer, pairs, batch_size, settings, choices=True)
     return results[0] if single else results
 
 
@@ -77,6 +82,7 @@ def explain(
     batch_size: int = 16,
     settings: dict[str, Any] | None = None,
     track: Track = no_progress,
+    choices: bool = False,
 ) -> list[AttributionResult]:
     """Explain sentence pairs; order is kept.
 
@@ -86,17 +92,24 @@ def explain(
         batch_size: pairs explained at a time.
         settings: of the method, which the results will tell.
         track: shows progress.
+        choices: whether the results are to say which tokens of given targets the model would have chosen.
     """
     found: dict[int, AttributionResult] = {}
     for rows, batch in pairs.batches(batch_size, track, "Explaining"):
         scores = explainer.run(batch)
+        if choices and scores.chosen is None and any(pairs[row].origin == "given" for row in rows):
+            with torch.no_grad(), evaluating(explainer.model):
+                scores.chosen = first_choices(run_model(explainer.model, batch.inputs()).logits, batch)
         for b, row in enumerate(rows):
-            found[row] = _result(scores, b, pairs[row], explainer.name, settings or {})
+            found[row] = _result(scores, b, pairs[row], explainer.name, settings or {}, choices)
     return [found[row] for row in range(len(pairs))]
 
 
-def _result(scores: Scores, b: int, pair: Pair, method: str, settings: dict[str, Any]) -> AttributionResult:
+def _result(
+    scores: Scores, b: int, pair: Pair, method: str, settings: dict[str, Any], choices: bool
+) -> AttributionResult:
     S, T = len(pair.source.tokens), len(pair.target.tokens)
+    chosen = scores.chosen if choices and pair.origin == "given" else None
     gap = scores.conservation_gap
     return AttributionResult(
         pair.source,
@@ -109,6 +122,7 @@ def _result(scores: Scores, b: int, pair: Pair, method: str, settings: dict[str,
         method=method,
         settings=settings,
         translation=pair.ids,
+        chosen=None if chosen is None else chosen[b, :T].tolist(),
     )
 
 
@@ -144,6 +158,7 @@ def explain_generation(model: PreTrainedModel, tokenizer: Any, method: str = "lr
     Yields:
         An object whose `results` has one `AttributionResult` per returned sequence, inside the context or after it.
     """
+    settings = word_settings(method, settings)
     explainer = make_method(model, method, **settings)
     check_tokenizer(model, tokenizer)
     with record_generation(model) as translations:

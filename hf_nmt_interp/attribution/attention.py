@@ -3,7 +3,10 @@
 Definitions: docs/methods.md, Attention baselines.
 """
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +15,7 @@ from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution.base import AttributionMethod, Scores
 from hf_nmt_interp.attribution.tape import Tape
-from hf_nmt_interp.decoding.batch import Batch, label_log_probs, run_model
+from hf_nmt_interp.decoding.batch import Batch, first_choices, label_log_probs, run_model
 from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.models.families import Attention, WeightedSum, capacity
 
@@ -39,6 +42,9 @@ def attention_weights(tape: Tape, attention: Attention | WeightedSum, mask: Tens
     output = tape.output(attention.core)
     if len(output) == 3 and attention.kind != "cross":  # T5 also returns its position bias, for all heads
         scores = scores + output[1][:, attention.heads]
+    elif len(output) == 2 and getattr(attention.core, "has_relative_attention_bias", False):  # UMT5 has one a layer
+        core: Any = attention.core
+        scores = scores + core.compute_bias(*scores.shape[-2:])
     if attention.kind == "decoder":
         hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         scores = scores.masked_fill(hidden, -torch.inf)
@@ -46,6 +52,45 @@ def attention_weights(tape: Tape, attention: Attention | WeightedSum, mask: Tens
         mask = F.pad(mask, (0, scores.shape[-1] - mask.shape[-1]))  # one of real tokens may be shorter
         scores = scores.masked_fill(mask[:, None, None] == 0, -torch.inf)
     return scores.softmax(-1)
+
+
+_EAGER = threading.Lock()
+_SWITCHED: dict[Any, tuple[int, list[tuple[Any, str]]]] = {}  # number of contexts, each config's implementation before
+
+
+@contextmanager
+def _eager(model: Any) -> Iterator[None]:
+    """Context in which attention returns its weights; the implementation is as before outside. Threads may overlap."""
+    with _EAGER:
+        configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}.values()
+        count, before = _SWITCHED.get(model, (0, [(config, config._attn_implementation) for config in configs]))
+        _SWITCHED[model] = count + 1, before
+        for config, _ in before:
+            config._attn_implementation = "eager"
+    try:
+        yield
+    finally:
+        with _EAGER:
+            count, before = _SWITCHED.pop(model)
+            if count > 1:
+                _SWITCHED[model] = count - 1, before
+            else:
+                for config, implementation in before:
+                    config._attn_implementation = implementation
+
+
+def returned_weights(model: Any, inputs: Mapping[str, Any]) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    """Logits, and of every layer the cross-attention [B, H, P, S] and self-attention weights that a model returns."""
+    with _eager(model):
+        output = run_model(model, {**inputs, "output_attentions": True})
+    cross, own = (list(getattr(output, f"{kind}_attentions", None) or ()) for kind in ("cross", "decoder"))
+    if not cross or any(weights is None for weights in cross):
+        problem = f"{type(model).__name__} does not return cross-attention weights"
+        raise InputError("model", None, problem, "use saliency")
+    P, S = inputs["decoder_input_ids"].shape[1], inputs["input_ids"].shape[1]
+    if cross[0].shape[2] != P:  # ProphetNet returns scores, of its main stream and then of those that predict
+        cross = [scores[:, :, P : 2 * P].softmax(-1) for scores in cross]
+    return output.logits, [weights[..., :S] for weights in cross], own
 
 
 def all_labels_as_inputs(model: PreTrainedModel, batch: Batch) -> Tensor:
@@ -71,7 +116,8 @@ class AttentionWeights(AttributionMethod):
     """Cross-attention weights for the source, decoder self-attention weights of the same layer for the prefix.
 
     Both sum to 1 at each step, so the source share says nothing here; it does for LRP. Where a decoder has no
-    self-attention, as LSTMs and convolutions have none, the prefix is 0.
+    self-attention, as LSTMs and convolutions have none, the prefix is 0. Families whose layers are not known return
+    their weights themselves (`output_attentions`).
 
     Args:
         model: any supported translator.
@@ -94,23 +140,31 @@ class AttentionWeights(AttributionMethod):
         super().__init__(model)
         if layer is None:
             layer, head, shifted = _choice(model, head, shifted)
-        cross, own = self.parts.cross, self.parts.attentions("decoder")
         if isinstance(layer, str):
             check_choice("layer", layer, ["mean"])
             if head is not None:
                 raise InputError("head", head, "is a head of one layer", "leave it out for layer='mean'")
-            self.cross, self.own = [attention for attention in cross if attention.heads], list(own)
-        elif not -len(cross) <= layer < len(cross):
-            known = f"the decoder has {len(cross)} layers, 0 to {len(cross) - 1}"
-            raise InputError("layer", layer, "is out of range", known)
-        else:
-            self.cross, self.own = [cross[layer]], [own[layer]] if own else []
-        if not self.cross or not self.cross[0].heads:
-            raise InputError("layer", layer, "has lost all its cross-attention heads", "choose another layer")
-        if head not in (None, *self.cross[0].heads):
-            kept = ", ".join(map(str, self.cross[0].heads))
-            raise InputError("head", head, f"is not a cross-attention head of layer {layer}", f"it has {kept}")
-        self.head, self.shifted = head, bool(shifted)
+        self.layer, self.head, self.shifted = layer, head, bool(shifted)
+        self.cross, self.own = self._chosen(self.parts.cross), self._chosen(self.parts.attentions("decoder"))
+        if self.parts.cross:
+            self._check_heads(self.cross[0].heads if self.cross else [])
+
+    def _chosen(self, layers: Sequence[Any]) -> list[Any]:
+        """Of all layers those asked for that have heads; of none, none."""
+        if isinstance(self.layer, str):
+            return [layer for layer in layers if getattr(layer, "heads", True)]
+        if layers and not -len(layers) <= self.layer < len(layers):
+            known = f"the decoder has {len(layers)} layers, 0 to {len(layers) - 1}"
+            raise InputError("layer", self.layer, "is out of range", known)
+        return [layers[self.layer]] if layers else []
+
+    def _check_heads(self, heads: Sequence[int]) -> None:
+        if not heads:
+            raise InputError("layer", self.layer, "has lost all its cross-attention heads", "choose another layer")
+        if self.head not in (None, *heads):
+            kept = ", ".join(map(str, heads))
+            problem = f"is not a cross-attention head of layer {self.layer}"
+            raise InputError("head", self.head, problem, f"it has {kept}")
 
     @torch.no_grad()
     def explain(self, batch: Batch) -> Scores:
@@ -118,16 +172,33 @@ class AttentionWeights(AttributionMethod):
         inputs = batch.inputs()
         if self.shifted:
             inputs["decoder_input_ids"] = all_labels_as_inputs(self.model, batch)
-        with Tape([module for attention in (*self.cross, *self.own) for module in attention.recorded]) as tape:
-            logits = run_model(self.model, inputs).logits
+        logits, source, decoder = (self._recorded if self.cross else self._returned)(inputs)
         T = batch.labels.shape[1]
-        mask = batch.attention_mask
-        source = self.weights(tape, self.cross, mask)
         source = source[:, 1:] if self.shifted else source
-        decoder = self.weights(tape, self.own, mask)[:, :T, :T] if self.own else source.new_zeros(len(source), T, T)
+        decoder = source.new_zeros(len(source), T, T) if decoder is None else decoder[:, :T, :T]
         kept = (batch.labels != -100)[..., None]
         log_probs = label_log_probs(logits[:, :T], batch.labels)
-        return Scores.from_inputs(source * kept, decoder * kept, log_probs)
+        chosen = first_choices(logits[:, :T], batch)
+        return Scores.from_inputs(source * kept, decoder * kept, log_probs, chosen=chosen)
+
+    def _recorded(self, inputs: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Logits, and weights of the source and of the decoder's inputs, from recorded queries and keys."""
+        mask = inputs["attention_mask"]
+        with Tape([module for attention in (*self.cross, *self.own) for module in attention.recorded]) as tape:
+            logits = run_model(self.model, inputs).logits
+        own = self.weights(tape, self.own, mask) if self.own else None
+        return logits, self.weights(tape, self.cross, mask), own
+
+    def _returned(self, inputs: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The same from what the model returns."""
+        logits, cross, own = returned_weights(self.model, inputs)
+        self._check_heads(range(cross[0].shape[1]))
+
+        def mean(layers: list[Tensor]) -> Tensor:
+            chosen = torch.stack(self._chosen(layers)).mean(0)
+            return chosen.mean(1) if self.head is None else chosen[:, self.head]
+
+        return logits, mean(cross), mean(own) if own else None
 
     def weights(self, tape: Tape, attentions: Sequence[Attention | WeightedSum], mask: Tensor) -> Tensor:
         """[B, P, keys] of the chosen head, mean over layers; zeros if self-attention has lost it."""

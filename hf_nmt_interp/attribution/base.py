@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from hf_nmt_interp.decoding.batch import Batch, evaluating, make_batch
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.models.families import parts
+from hf_nmt_interp.models.families import any_parts
 
 
 @dataclass
@@ -28,6 +28,7 @@ class Scores:
         start: [B, T] of the decoder start token.
         log_probs: [B, T] of the labels, in nats.
         conservation_gap: [B] largest |1 - total| over the steps, for methods that conserve a total of 1.
+        chosen: [B, T] whether the labels are the model's first choices, where a method knows it.
     """
 
     source: Tensor
@@ -35,6 +36,7 @@ class Scores:
     start: Tensor
     log_probs: Tensor
     conservation_gap: Tensor | None = None
+    chosen: Tensor | None = None
 
     @classmethod
     def from_inputs(cls, source: Tensor, decoder: Tensor, log_probs: Tensor, **more) -> "Scores":
@@ -54,19 +56,19 @@ class AttributionMethod(ABC):
         name: by which users choose it.
         shares_total: whether source, prefix and start share out a total at each step, so that the share of the source
             has a meaning.
-        aligning_settings: with which it aligns words, where they differ from its defaults.
+        word_settings: with which it explains the words that stand in the target, where its defaults explain others.
         aligns_online: whether its scores of a token are known while `generate()` runs; it then has `cross`, `shifted`
             and `weights` as `AttentionWeights` does.
     """
 
     name: ClassVar[str]
     shares_total: ClassVar[bool] = False
-    aligning_settings: ClassVar[Mapping[str, Any]] = {}
+    word_settings: ClassVar[Mapping[str, Any]] = {}
     aligns_online: ClassVar[bool] = False
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
-        self.parts = parts(model)
+        self.parts = any_parts(model)
         if empty := next((name for name, weight in model.named_parameters() if weight.is_meta), None):
             problem = f"{empty} is on the meta device and holds no numbers"
             raise InputError("model", None, problem, "load the weights without offloading")
@@ -108,6 +110,11 @@ class AttributionMethod(ABC):
     def fits(cls, model: PreTrainedModel) -> bool:
         """Whether the method can explain a supported translator; most explain all of them."""
         return True
+
+    @classmethod
+    def models(cls) -> list[str]:
+        """Classes of the models that it explains, with their subclasses; empty if those are all encoder-decoders."""
+        return []
 
     @property
     def signed(self) -> bool:

@@ -56,6 +56,7 @@ def step_gradients(
     by_hand = is_plain(model)
     clean: dict[str, Tensor] = {}
     inputs: dict[str, Tensor] = {}
+    by_hand = by_hand and parts.has_layers
 
     def leaf(name: str) -> Change:
         def change(x: Tensor) -> Tensor:
@@ -80,7 +81,7 @@ def step_gradients(
     if by_hand:
         found = _by_hand(_Record(parts, batch, tape, gradient, clean), reduce, min(rows, _CACHED_ROWS))
     else:
-        steps = max(1, rows // sum(x.shape[0] * x.shape[1] for x in inputs.values()))
+        steps = max(1, rows // sum(x.shape[0] * x.shape[1] for x in inputs.values())) if parts.cross else 0
         found = _by_autograd(state, gradient, inputs, clean, reduce, steps)
     real = batch.attention_mask[:, None] != 0
     return [found[name] * (1 if name == "decoder" else real) for name in leaves], log_probs.detach()
@@ -110,7 +111,9 @@ def embeddings(stack: Stack, change: Change) -> Iterator[None]:
         inside = inside and threading.get_ident() != thread
 
     def look_up(module: nn.Module, args: tuple, output: Tensor) -> Tensor | None:
+        nonlocal inside
         if inside and threading.get_ident() == thread:
+            inside = False  # LED then looks up padding to fill its window
             return change(output * stack.scale) / stack.scale
         return None
 
@@ -206,17 +209,21 @@ def _by_autograd(
     reduce: Reduce,
     chunk: int,
 ) -> dict[str, Tensor]:
-    """Numbers [B, T, L] of each leaf, a chunk of steps at a time.
+    """Numbers [B, T, L] of each leaf, a chunk of steps at a time; 0 is for models that may have no batched way back.
 
     The score of a step depends on its own state: `gradient` [B, T, n] is that of all scores for `state` [B, T, n].
+    ProphetNet's states are [B, streams, T, n].
     """
-    steps = torch.arange(state.shape[1], device=state.device)
+    steps = torch.arange(state.shape[-2], device=state.device)
 
     def one_step(t: Tensor) -> dict[str, Tensor]:
         here = gradient * (steps == t)[:, None]
         gradients = torch.autograd.grad(state, list(inputs.values()), here, retain_graph=True)
         return {name: reduce(g, clean[name]) for name, g in zip(inputs, gradients, strict=True)}
 
+    if not chunk:
+        found = [one_step(t) for t in steps]
+        return {name: torch.stack([numbers[name] for numbers in found], 1) for name in inputs}
     return torch.func.vmap(one_step, out_dims=1, chunk_size=chunk)(steps)
 
 

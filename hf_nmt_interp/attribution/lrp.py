@@ -18,7 +18,15 @@ from hf_nmt_interp.attribution.recording import Recording
 from hf_nmt_interp.attribution.rules import RULES, make_rule, rule_settings
 from hf_nmt_interp.decoding.batch import Batch, evaluating, label_log_probs, make_batch
 from hf_nmt_interp.errors import InputError, check_choice
-from hf_nmt_interp.models.families import Attention, FeedForward, Stack, Sublayer, parts
+from hf_nmt_interp.models.families import (
+    Attention,
+    FeedForward,
+    Stack,
+    Sublayer,
+    any_parts,
+    families_with_layers,
+    parts,
+)
 from hf_nmt_interp.models.kinds import KINDS
 
 MAX_GAP = 1e-2  # of conservation; a larger one is an error
@@ -43,7 +51,7 @@ class LRP(AttributionMethod):
 
     name = "lrp"
     shares_total = True
-    aligning_settings = {"logit": "label"}  # noqa: RUF012 - what stands there is to be linked, not the model's choice
+    word_settings = {"logit": "label"}  # noqa: RUF012 - what stands there, not the model's choice
 
     def __init__(
         self,
@@ -59,6 +67,8 @@ class LRP(AttributionMethod):
         if self.parts.weighted_sums:
             problem = f"LRP has no rules for {type(model).__name__}, only for Transformers"
             raise InputError("model", None, problem, "use saliency or attention")
+        if not self.parts.has_layers:
+            parts(model)  # says what is missing
         for argument, value in (("logit", logit), ("attention", attention), ("norm", norm)):
             check_choice(argument, value, _CHOICES[argument])
         if model.dtype not in (torch.float32, torch.float64):
@@ -80,8 +90,13 @@ class LRP(AttributionMethod):
 
     @classmethod
     def fits(cls, model: PreTrainedModel) -> bool:
-        """Whether there are rules for the model: LSTMs and convolutions have none."""
-        return not parts(model).weighted_sums
+        """Whether there are rules for the model: LSTMs, convolutions and families that are not known have none."""
+        return any_parts(model).has_layers
+
+    @classmethod
+    def models(cls) -> list[str]:
+        """Classes of the models that have rules."""
+        return families_with_layers()
 
     @property
     def signed(self) -> bool:
@@ -107,7 +122,8 @@ class LRP(AttributionMethod):
             decoder[walk.b, walk.steps, : walk.T] = walk.prefix
         total = source.sum(-1) + decoder.sum(-1)
         gap = (1 - total).abs().masked_fill(batch.labels == -100, 0).amax(-1)
-        return Scores.from_inputs(source, decoder, log_probs, conservation_gap=gap)
+        first = recording.logits.argmax(-1) == batch.labels
+        return Scores.from_inputs(source, decoder, log_probs, conservation_gap=gap, chosen=first)
 
     def head_relevance(self, batches: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:
         """Mean over all steps of a data set of each head's share of its layer's relevance (voita2019, section 4).

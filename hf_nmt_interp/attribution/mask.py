@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 from hf_nmt_interp.attribution.base import AttributionMethod, Scores
 from hf_nmt_interp.decoding.batch import Batch, label_log_probs, run_model
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.calibrated.modeling_calibrated import CalibratedAttentionMixin
 
 
 class MaskPerturbation(AttributionMethod):
@@ -39,6 +40,11 @@ class MaskPerturbation(AttributionMethod):
     def fits(cls, model: PreTrainedModel) -> bool:
         """Whether the model has masks."""
         return hasattr(model, "mask_parameters")
+
+    @classmethod
+    def models(cls) -> list[str]:
+        """Classes of the calibrated models."""
+        return sorted(kind.__name__ for kind in CalibratedAttentionMixin.__subclasses__())
 
     @torch.no_grad()
     def explain(self, batch: Batch) -> Scores:

@@ -26,6 +26,23 @@ def method_settings(method: str) -> Parameters:
     return METHODS[method].settings()
 
 
+def models_of_methods() -> dict[str, str]:
+    """Which models each method explains."""
+    return {name: ", ".join(method.models()) or "any encoder-decoder of text" for name, method in METHODS.items()}
+
+
+def word_settings(method: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a method that is to explain the words that stand in the target, unless they say otherwise."""
+    own = METHODS[method].word_settings if isinstance(method, str) and method in METHODS else {}
+    return {**own, **settings}
+
+
+def default_settings(method: str) -> dict[str, Any]:
+    """Those of a method's own defaults that `word_settings` would change: it is to explain the model's choices."""
+    known = method_settings(method)
+    return {name: known[name].default for name in METHODS[method].word_settings}
+
+
 def make_method(model: PreTrainedModel, method: str, **settings: Any) -> AttributionMethod:
     """The attribution method of that name for a model."""
     check_settings(f"method {method!r}", settings, method_settings(method))

@@ -34,6 +34,8 @@ class AttributionResult:
         method: name of the method.
         settings: its settings.
         level: "token", or "word" after `to_words()`.
+        chosen: [T], whether the tokens of a given target are the model's first choices (of a word: all its tokens);
+            None for translations that the model made.
         translation: the ids that were explained.
         links: word alignment, (source word, target word) in the order of `source_side.words` and `target_side.words`;
             None if it was not asked for.
@@ -49,12 +51,13 @@ class AttributionResult:
     method: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
     level: str = "token"
+    chosen: list[bool] | None = None
     translation: Translation | None = None
     links: Links | None = None
 
     def __post_init__(self) -> None:
         S, T = len(self.source_side.tokens), len(self.target_side.tokens)
-        shapes = {"source": (T, S), "prefix": (T, T), "start": (T,), "log_probs": (T,)}
+        shapes = {"source": (T, S), "prefix": (T, T), "start": (T,), "log_probs": (T,), "chosen": (T,)}
         for name, shape in shapes.items():
             value = getattr(self, name)
             if value is not None and np.shape(value) != shape:
@@ -103,6 +106,7 @@ class AttributionResult:
             prefix=mean @ self.prefix @ summed,
             start=mean @ self.start,
             log_probs=None if self.log_probs is None else self.log_probs @ summed,
+            chosen=None if self.chosen is None else (~np.array(self.chosen) @ summed == 0).tolist(),
             level="word",
         )
 
@@ -114,7 +118,7 @@ class AttributionResult:
         if os.path.exists(path) and not os.path.isfile(path):  # a device would be replaced by a file
             raise InputError("path", None, f"{path} is a folder or a device", "give the name of a file")
         arrays = {n: getattr(self, n) for n in ("source", "prefix", "start", "log_probs")}
-        rest = {n: getattr(self, n) for n in ("conservation_gap", "method", "settings", "level")}
+        rest = {n: getattr(self, n) for n in ("conservation_gap", "method", "settings", "level", "chosen")}
         rest["translation"] = None if self.translation is None else vars(self.translation)
         rest["links"] = None if self.links is None else sorted(self.links)
         rest |= {"source_side": vars(self.source_side), "target_side": vars(self.target_side)}
@@ -169,6 +173,8 @@ def _read(text: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     rest: dict[str, Any] = dict(json.loads(text))
     if wrong := [name for name, array in arrays.items() if array.dtype.kind != "f"]:
         raise ValueError(f"{wrong[0]} has other numbers than floats")
+    if not all(type(chosen) is bool for chosen in rest.get("chosen") or ()):
+        raise ValueError("chosen: not all are true or false")
     for name in ("source_side", "target_side"):
         side = rest[name] = TokenWords(**rest[name])
         if not len(side.tokens) == len(side.word_ids) == len(side.special):

@@ -24,7 +24,7 @@ def positive(text: str) -> int:
 
 
 def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
-    """`--model` (a list of them, if `several`), `--device` and language codes: the arguments of `loading.load`."""
+    """`--model` (a list of them, if `several`), `--device`, languages, prefix: the arguments of `loading.load`."""
     group = parser.add_argument_group("model")
     what = f"a translator in the box (demo:en-de, demo:de-en), a local folder or a Hub id (default: {MODEL})"
     if several:
@@ -35,6 +35,8 @@ def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
     group.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 ... (default: a GPU if there is one)")
     group.add_argument("--source-lang", metavar="CODE", help="for models of many languages, e.g. eng_Latn for NLLB")
     group.add_argument("--target-lang", metavar="CODE", help="of the translations, e.g. deu_Latn")
+    help = "text before every source, e.g. 'translate English to German: ' for T5; explained, but not a word"
+    group.add_argument("--source-prefix", metavar="TEXT", help=help)
 
 
 def add_decoding(parser: argparse.ArgumentParser, batch_size: int) -> None:

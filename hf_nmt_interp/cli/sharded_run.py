@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
 from hf_nmt_interp.cli.arguments import chosen_format, positive
-from hf_nmt_interp.cli.loading import load
+from hf_nmt_interp.cli.loading import load_for
 from hf_nmt_interp.cli.output import open_output, write_json
 from hf_nmt_interp.cli.paths import InputFile, OutputFolder, given
 from hf_nmt_interp.cli.shards import SHARD_FORMATS, Row, ShardFolder
@@ -69,7 +69,7 @@ class Translator(Job):
 
     def __init__(self, args: argparse.Namespace, model: str) -> None:
         self.args = args
-        self.model, self.tokenizer = load(model, args.device, args.source_lang, args.target_lang)
+        self.model, self.tokenizer = load_for(args, model)
 
     def checked(self, lines: list[Texts]) -> tuple[list[str], list[str] | None]:
         """Sources and, if they are given, targets; a side without words and a source that is too long are refused."""

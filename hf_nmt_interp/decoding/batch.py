@@ -89,9 +89,14 @@ def decoder_inputs(model: Any, labels: Tensor) -> Tensor:
 
     M2M100 has no public method for it and shifts inside its forward pass by the config's start token, as below.
     """
-    if hasattr(model, "prepare_decoder_input_ids_from_labels"):
-        return model.prepare_decoder_input_ids_from_labels(labels=labels)
-    start = torch.full_like(labels[:, :1], model.config.decoder_start_token_id)
+    start_id = getattr(model.config, "decoder_start_token_id", None)
+    if start_id is not None and hasattr(model, "prepare_decoder_input_ids_from_labels"):
+        return model.prepare_decoder_input_ids_from_labels(labels=labels.clone())  # FSMT's writes into them
+    start_id = model.generation_config.decoder_start_token_id if start_id is None else start_id
+    if start_id is None:
+        problem, remedy = "its config names no token to start the decoder with", "set config.decoder_start_token_id"
+        raise InputError("model", None, problem, remedy)
+    start = torch.full_like(labels[:, :1], start_id)
     shifted = torch.cat([start, labels[:, :-1]], dim=1)
     return shifted.masked_fill(shifted == -100, model.config.pad_token_id)
 
@@ -193,7 +198,8 @@ def check_ids(
 
 
 _SWITCHING = threading.Lock()
-_EVALUATED: dict[torch.nn.Module, tuple[int, list[bool]]] = {}  # number of contexts, modes before the first one
+# number of contexts, and modes before the first one
+_EVALUATED: dict[torch.nn.Module, tuple[int, list[tuple[torch.nn.Module, bool]]]] = {}
 
 
 @contextmanager
@@ -203,9 +209,9 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
     Threads that share a model may overlap.
     """
     with _SWITCHING:
-        count, modes = _EVALUATED.get(model, (0, [module.training for module in model.modules()]))
+        count, modes = _EVALUATED.get(model, (0, [(module, module.training) for module in model.modules()]))
         _EVALUATED[model] = count + 1, modes
-        if any(modes) and not count:
+        if any(training for _, training in modes) and not count:
             model.eval()
     try:
         with torch.autocast(next(model.parameters()).device.type, enabled=False):
@@ -216,7 +222,7 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
             if count > 1:
                 _EVALUATED[model] = count - 1, modes
             else:
-                for module, training in zip(model.modules(), modes, strict=True):
+                for module, training in modes:  # BigBird replaces some of its modules
                     module.training = training
 
 
@@ -228,6 +234,11 @@ def run_model(model: Any, inputs: dict[str, Any]) -> Any:
         remedy = "explain what accelerator.unwrap_model(model, keep_fp32_wrapper=False) gives"
         raise InputError("model", None, "it has hooks besides accelerate's mixed precision", remedy)
     return model._original_forward(**inputs)
+
+
+def first_choices(logits: Tensor, batch: Batch) -> Tensor:
+    """Whether each label [B, T] is the one with the largest logit."""
+    return logits.argmax(-1) == batch.labels
 
 
 def label_log_probs(logits: Tensor, labels: Tensor) -> Tensor:

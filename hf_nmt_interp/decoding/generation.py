@@ -12,6 +12,7 @@ from transformers import LogitsProcessor
 
 from hf_nmt_interp.decoding.batch import Translation, check_right_padding, collate, evaluating
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.families import capacity
 
 Setting = Callable[[str], set[int]]  # the ids or numbers that a setting's name stands for in a call
 
@@ -83,6 +84,11 @@ def translate_batch(
         with evaluating(model):
             output = generate(**call)
     except IndexError as error:  # the sources have been checked
+        setting = partial(_setting, model, call.get("generation_config"), call)
+        longest = max([*setting("max_length"), *(n + 1 for n in setting("max_new_tokens"))], default=None)
+        limit = capacity(model, "target")[1]
+        if limit is None or (longest is not None and longest <= limit):
+            raise InputError("model", None, f"{type(model).__name__} fails in generate() ({error})") from error
         problem = "a translation grew longer than the model's positions"
         raise InputError("generate", None, problem, "give a smaller max_new_tokens") from error
     except InputError:

@@ -1,25 +1,91 @@
 """Languages of checkpoints that translate between many."""
 
+import inspect
+from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
 
+_SHOWN = 12  # codes in an error
+
+
+def language_tokens(tokenizer: Any) -> dict[str, str]:
+    """Codes of the languages that a tokenizer marks sentences with, and their tokens; empty if it marks none."""
+    if not hasattr(tokenizer, "set_src_lang_special_tokens"):  # FSMT's only names its pair of languages
+        return {}
+    if codes := getattr(tokenizer, "lang_code_to_token", None):  # M2M100: `__de__` for `de`
+        return dict(codes)
+    own = {tokenizer.bos_token, tokenizer.eos_token, tokenizer.unk_token, tokenizer.pad_token, tokenizer.mask_token}
+    tokens = getattr(tokenizer, "lang_code_to_id", None) or set(tokenizer.all_special_tokens) - own
+    return {token.strip("_"): token for token in sorted(map(str, tokens)) if "<" not in token}
+
 
 def set_languages(model: Any, tokenizer: Any, source: str | None, target: str | None) -> None:
-    """Set the languages of a many-language checkpoint (mBART, M2M100, NLLB); others need no setting.
+    """Set the languages of a many-language checkpoint (mBART, M2M100, NLLB, SeamlessM4T); others need no setting.
 
     The tokenizer will mark sources and targets with these codes (`en`, `en_XX` or `eng_Latn`, as it writes them; None
     leaves it as it is), and `generate()` will begin translations with the target language.
     """
-    if not hasattr(tokenizer, "src_lang"):
+    if not (tokens := language_tokens(tokenizer)):
         return
-    ids = {}
     for name, code in (("source_lang", source), ("target_lang", target)):
-        token = getattr(tokenizer, "lang_code_to_token", {}).get(code, code)
-        ids[name] = None if code is None else tokenizer.convert_tokens_to_ids(token)
-        if code is not None and ids[name] in (None, tokenizer.unk_token_id):
-            raise InputError(name, code, f"is not a language of {type(tokenizer).__name__}")
+        if code is not None and code not in tokens and code not in tokens.values():
+            problem = f"is not a language of {type(tokenizer).__name__}"
+            raise InputError(name, code, problem, _suggestion(code, list(tokens)))
     if source is not None:
-        tokenizer.src_lang = source
+        tokenizer.src_lang = source if source in tokens else source.strip("_")
     if target is not None:
-        tokenizer.tgt_lang, model.generation_config.forced_bos_token_id = target, ids["target_lang"]
+        tokenizer.tgt_lang = target if target in tokens else target.strip("_")
+        token = tokens.get(target, target)
+        model.generation_config.forced_bos_token_id = tokenizer.convert_tokens_to_ids(token)
+
+
+def choose_languages(model: Any, tokenizer: Any, source: str | None, target: str | None) -> None:
+    """`set_languages` of a checkpoint that was just loaded: one of many languages needs a target, others take none."""
+    if not language_tokens(tokenizer):
+        if source or target:
+            codes = getattr(tokenizer, "supported_language_codes", None)  # Marian's stand in the sentence
+            remedy = f"write the code into the source, e.g. source_prefix='{codes[0]} '" if codes else "leave it out"
+            problem = f"{type(tokenizer).__name__} has no languages to choose"
+            raise InputError("source_lang" if source else "target_lang", None, problem, remedy)
+        return
+    default = inspect.signature(type(tokenizer)).parameters["tgt_lang"].default  # SeamlessM4T's is always set
+    if target is None and tokenizer.tgt_lang and tokenizer.tgt_lang.strip("_") != default:
+        target = tokenizer.tgt_lang
+    set_languages(model, tokenizer, source, target)
+    check_target(model, tokenizer)
+
+
+def check_target(model: Any, tokenizer: Any, generate: Mapping[str, Any] | None = None) -> None:
+    """Refuse a checkpoint of many languages that was not given the one to translate to."""
+    if not (tokens := language_tokens(tokenizer)):
+        return
+    ids = set(tokenizer.convert_tokens_to_ids(list(tokens.values())))
+    names = "forced_bos_token_id", "decoder_start_token_id"
+    settings = model.generation_config, model.config, (generate or {}).get("generation_config")
+    given = [(generate or {}).get(name) for name in names]
+    if not ids & {*given, *(getattr(place, name, None) for place in settings for name in names)}:
+        problem = f"{type(model).__name__} translates to {len(tokens)} languages, but was given none"
+        raise InputError("target_lang", None, problem, f"give one of {_some(list(tokens))}")
+
+
+def _suggestion(code: str, known: list[str]) -> str:
+    """Codes that a wrong one may stand for: of the same first letters, or spelt alike.
+
+    >>> _suggestion("de", ["deu_Latn", "eng_Latn", "fra_Latn"])
+    'did you mean deu_Latn?'
+    """
+    language = code.strip("_").lower().replace("-", "_").split("_")[0]
+    near = [name for name in known if name.split("_")[0] == language]
+    near = near or [name for name in known if name.startswith(language[:2])] or get_close_matches(code, known)
+    return f"did you mean {' or '.join(near[:3])}?" if near else f"it has {_some(known)}"
+
+
+def _some(codes: list[str]) -> str:
+    """The first codes of a list.
+
+    >>> _some(["de", "en"])
+    'de, en'
+    """
+    return ", ".join(codes[:_SHOWN]) + (f" and {len(codes) - _SHOWN} others" if len(codes) > _SHOWN else "")

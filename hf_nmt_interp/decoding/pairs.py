@@ -9,6 +9,7 @@ import torch
 
 from hf_nmt_interp.decoding.batch import Batch, Translation, batch_of, check_ids, similar_sizes
 from hf_nmt_interp.decoding.generation import plain_generate, translate_batch
+from hf_nmt_interp.decoding.languages import check_target
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import capacity
 from hf_nmt_interp.text.progress import Track, no_progress
@@ -105,6 +106,7 @@ class Pairs(Sequence[Pair]):
         if not isinstance(generate or {}, Mapping):
             problem = "is not a dictionary of arguments of generate()"
             raise InputError("generate", generate, problem, "give one such as {'num_beams': 4}")
+        check_target(model, tokenizer, generate)
         encoded = encode_sources(model, tokenizer, sources, splitting)
         found: dict[int, Translation] = {}
         plain = plain_generate(model)

@@ -137,7 +137,8 @@ class OutputHead:
 class Parts:
     """A translator taken apart; logits are `projection(output_head(decoder's output * output_scale)) + logits_bias`.
 
-    A translator that is no Transformer has `weighted_sums`, one a decoder layer, and no other layers.
+    A translator that is no Transformer has `weighted_sums`, one a decoder layer, and no other layers. One of a family
+    that is not known has neither.
     """
 
     encoder: Stack
@@ -147,6 +148,11 @@ class Parts:
     logits_bias: Tensor | None = None
     output_scale: float = 1.0
     weighted_sums: list[WeightedSum] = field(default_factory=list)
+
+    @property
+    def has_layers(self) -> bool:
+        """Whether the layers of a Transformer were found."""
+        return bool(self.decoder.layers)
 
     @property
     def cross(self) -> Sequence[Attention | WeightedSum]:
@@ -169,24 +175,68 @@ class Parts:
         return (self.encoder if kind == "encoder" else self.decoder).attentions(kind)
 
 
-def parts(model: nn.Module) -> Parts:
+def parts(model: Any) -> Parts:
     """Take a translator apart: one of the families in `_BUILDERS`, or a subclass of these."""
     for base in type(model).__mro__:
         if base.__name__ in _BUILDERS:
             return _BUILDERS[base.__name__](model)
-    problem = f"{type(model).__name__} is not a family this library knows"
-    raise InputError("model", None, problem, f"it knows {', '.join(_BUILDERS)} and their subclasses")
+    check_translator(model)
+    problem = f"the layers of {type(model).__name__} are not known"
+    remedy = f"those of {', '.join(_BUILDERS)} and their subclasses are; use saliency or attention"
+    raise InputError("model", None, problem, remedy)
 
 
-def positions(stack: Any) -> int | None:
+def families_with_layers() -> list[str]:
+    """Classes of the Transformers that can be taken apart."""
+    return [name for name, build in _BUILDERS.items() if build is not _not_a_transformer]
+
+
+def any_parts(model: Any) -> Parts:
+    """`parts`; of other encoder-decoders what transformers' own interface gives, embeddings and output projection."""
+    try:
+        return parts(model)
+    except InputError:
+        check_translator(model)
+    both = model.get_encoder(), model.get_decoder()
+    encoder, decoder = (Stack(stack, _embedding(stack), 1.0, None, [], None) for stack in both)
+    projection = model.get_output_embeddings()
+    if not isinstance(projection, nn.Linear):  # FSMT
+        sizes = getattr(decoder.embedding, "num_embeddings", None)
+        linears = [m for m in model.modules() if isinstance(m, nn.Linear) and m.out_features == sizes]
+        projection = linears[-1]
+    return Parts(encoder, decoder, projection)
+
+
+def check_translator(model: Any) -> None:
+    """Refuse what is not an encoder-decoder model that reads text."""
+    if isinstance(model, str):
+        raise InputError("model", model, "is a name", "load it first, with hf_nmt_interp.load")
+    name, reads = type(model).__name__, getattr(model, "main_input_name", "input_ids")
+    if not getattr(getattr(model, "config", None), "is_encoder_decoder", False) or not hasattr(model, "get_encoder"):
+        raise InputError("model", None, f"only encoder-decoder models are supported, {name} is not one")
+    if reads != "input_ids":  # the features of speech or of images
+        raise InputError("model", None, f"only models that read text are supported, {name} reads {reads}")
+
+
+def positions(stack: Any, side: str = "") -> int | None:
     """How many tokens an encoder or decoder has positions for; None if it takes any number."""
-    return getattr(stack.config, "max_position_embeddings", None)
+    config = getattr(stack, "config", None)  # FSMT has none, and makes positions as they are needed
+    names = f"max_{'encoder' if side == 'source' else 'decoder'}_position_embeddings", "max_position_embeddings"
+    limit = next((getattr(config, name) for name in names if getattr(config, name, None)), None)
+    embeddings = getattr(getattr(stack, "base_model", stack), "embeddings", None)
+    first = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
+    return limit if limit is None or first is None else limit - first - 1  # RoBERTa counts from its padding
 
 
 def capacity(model: Any, side: str) -> tuple[int, int | None]:
     """How many tokens one side ("source" or "target") has embeddings for, and positions (None: any number)."""
     stack = model.get_encoder() if side == "source" else model.get_decoder()
-    return stack.get_input_embeddings().num_embeddings, positions(stack)
+    return _embedding(stack).num_embeddings, positions(stack, side)
+
+
+def _embedding(stack: Any) -> Any:
+    """The module that looks up the embeddings of a stack."""
+    return stack.get_input_embeddings() if hasattr(stack, "get_input_embeddings") else stack.embed_tokens
 
 
 def _bart_like(model: Any, norm_first: bool) -> Parts:
@@ -200,8 +250,19 @@ def _bart_like(model: Any, norm_first: bool) -> Parts:
         own = attention(layer.self_attn, "decoder" if decoder else "encoder")
         yield Sublayer(own, layer.self_attn_layer_norm, norm_first)
         if decoder:
-            yield Sublayer(attention(layer.encoder_attn, "cross"), layer.encoder_attn_layer_norm, norm_first)
-        yield Sublayer(FeedForward(layer.fc1, layer.fc2, layer.activation_fn), layer.final_layer_norm, norm_first)
+            cross = "encoder_attn" if hasattr(layer, "encoder_attn") else "cross_attention"
+            norm = getattr(layer, f"{cross}_layer_norm")
+            yield Sublayer(attention(getattr(layer, cross), "cross"), norm, norm_first)
+        yield Sublayer(*feed_forward(layer), norm_first)
+
+    def feed_forward(layer: Any) -> tuple[FeedForward, nn.Module]:
+        if hasattr(layer, "fc1"):
+            return FeedForward(layer.fc1, layer.fc2, layer.activation_fn), layer.final_layer_norm
+        ffn, norm = layer.ffn, getattr(layer, "ff_layer_norm", None) or layer.ffn_layer_norm
+        if not hasattr(ffn, "fc1"):
+            problem = f"{type(model).__name__} has layers of experts ({type(ffn).__name__}), which have no rule"
+            raise InputError("model", None, problem, "use saliency or attention")
+        return FeedForward(ffn.fc1, ffn.fc2, ffn.act), norm
 
     def stack(module: Any, decoder: bool) -> Stack:
         layers = [list(sublayers(layer, decoder)) for layer in module.layers]
@@ -209,7 +270,7 @@ def _bart_like(model: Any, norm_first: bool) -> Parts:
         first, last = getattr(module, "layernorm_embedding", None), getattr(module, "layer_norm", None)
         return Stack(module, module.embed_tokens, scale, first, layers, last, [module.embed_positions])
 
-    stacks = stack(model.model.encoder, decoder=False), stack(model.model.decoder, decoder=True)
+    stacks = stack(model.get_encoder(), decoder=False), stack(model.get_decoder(), decoder=True)
     return Parts(*stacks, model.lm_head, logits_bias=getattr(model, "final_logits_bias", None))
 
 
@@ -218,7 +279,7 @@ def _heads(core: Any, before: int) -> list[int]:
     return getattr(core, "kept_heads", list(range(before)))
 
 
-def _t5(model: Any) -> Parts:
+def _t5(model: Any, scaled: bool | None = None) -> Parts:
     def attention(core: Any, kind: str) -> Attention:
         before = model.config.num_heads
         sizes = core.key_value_proj_dim, core.scaling, _heads(core, before), before
@@ -239,7 +300,8 @@ def _t5(model: Any) -> Parts:
         layers = [list(sublayers(block, decoder)) for block in module.block]
         return Stack(module, module.embed_tokens, 1.0, None, layers, module.final_layer_norm)
 
-    scale = model.config.d_model**-0.5 if getattr(model.config, "scale_decoder_outputs", False) else 1.0
+    scaled = getattr(model.config, "scale_decoder_outputs", False) if scaled is None else scaled
+    scale = model.config.d_model**-0.5 if scaled else 1.0
     return Parts(stack(model.encoder, False), stack(model.decoder, True), model.lm_head, output_scale=scale)
 
 
@@ -287,10 +349,17 @@ def _not_a_transformer(model: Any) -> Parts:
 _BUILDERS: dict[str, Callable[[Any], Parts]] = {
     "MarianMTModel": partial(_bart_like, norm_first=False),
     "BartForConditionalGeneration": partial(_bart_like, norm_first=False),
+    "PLBartForConditionalGeneration": partial(_bart_like, norm_first=False),
+    "BlenderbotForConditionalGeneration": partial(_bart_like, norm_first=True),
     "MBartForConditionalGeneration": partial(_bart_like, norm_first=True),
     "M2M100ForConditionalGeneration": partial(_bart_like, norm_first=True),
+    "NllbMoeForConditionalGeneration": partial(_bart_like, norm_first=True),
+    "PegasusForConditionalGeneration": partial(_bart_like, norm_first=True),
+    "SeamlessM4TForTextToText": partial(_bart_like, norm_first=True),
+    "SeamlessM4Tv2ForTextToText": partial(_bart_like, norm_first=True),
     "T5ForConditionalGeneration": _t5,
     "MT5ForConditionalGeneration": _t5,
+    "UMT5ForConditionalGeneration": partial(_t5, scaled=True),
     "EncoderDecoderModel": _bert2bert,
     "LuongSeq2SeqForConditionalGeneration": _not_a_transformer,
     "ConvSeq2SeqForConditionalGeneration": _not_a_transformer,

@@ -19,12 +19,12 @@ _NO_CONNECTION = "no connection to the Hub, and not downloaded before; give a lo
 
 
 def load_model(kind: Any, name: str, argument: str = "--model", **settings: Any) -> Any:
-    """A model of a class, or Auto class, in float32; refused if weights are missing, of other shapes, or no numbers.
+    """A model of a class, or Auto class; refused if weights are missing, of other shapes, or no numbers.
 
     Its name is a folder, an id on the Hub, or a translator in the box such as `demo:en-de`, and errors call it
-    `argument`; the settings are those of `from_pretrained`.
+    `argument`; the settings are those of `from_pretrained`, but the dtype is float32 if none is given.
     """
-    settings |= {"dtype": "float32", "trust_remote_code": False}
+    settings = {"dtype": "float32"} | settings | {"trust_remote_code": False}
     with _reading(name, argument) as place:
         model, info = kind.from_pretrained(place, output_loading_info=True, ignore_mismatched_sizes=True, **settings)
     _check_weights(argument, name, model, info)
@@ -64,6 +64,18 @@ def load_tokenizer(name: str, argument: str = "--model") -> Any:
         raise InputError(argument, name, "has no tokenizer that loads", "save it beside the weights") from error
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No bars for reading and writing weights; the Hub's download bars stay."""
+    from transformers.utils import logging
+
+    before = logging.set_tqdm_hook(lambda make, args, options: make(*args, **options | {"disable": True}))
+    try:
+        yield
+    finally:
+        logging.set_tqdm_hook(before)
+
+
 def is_path(name: str) -> bool:
     """Whether a name is that of a folder, there or not, as it cannot be one on the Hub."""
     return name.count("/") > 1 or name.startswith((".", "/", "~"))
@@ -71,7 +83,7 @@ def is_path(name: str) -> bool:
 
 def _find(name: str, argument: str) -> str:
     """The folder, checked to be one of a model; or the id on the Hub."""
-    path = Path(find_model(name)).expanduser()
+    path = Path(find_model(name, argument)).expanduser()
     if not os.path.exists(path):  # Path.exists raises for names that are too long for a file
         if is_path(name):
             raise InputError(argument, None, f"there is no folder {name!r}")
@@ -113,7 +125,9 @@ def _reading(name: str, argument: str) -> Iterator[str]:
     try:
         yield place
     except (*wrong, *_MISFITS) as error:
-        raise InputError(argument, name, f"cannot be loaded: {_reason(error, os.path.exists(place))}") from error
+        other = "Unrecognized configuration class" in str(error)
+        reason = _other_kind(place) if other else _reason(error, os.path.exists(place))
+        raise InputError(argument, name, f"cannot be loaded: {reason}") from error
 
 
 def _check_weights(argument: str, name: str, model: Any, info: dict[str, Any]) -> None:
@@ -130,11 +144,24 @@ def _check_weights(argument: str, name: str, model: Any, info: dict[str, Any]) -
         raise InputError(argument, name, f"has NaN or inf in {bad}", "take an earlier checkpoint")
     if unused := sorted(info["unexpected_keys"]):
         problem = f"has weights that its config.json has no place for, {unused[0]} and {len(unused) - 1} others"
-        print(f"hf-nmt-interp: {argument}: {name!r} {problem}; they are left out", file=sys.stderr)
+        print(f"hf-nmt-interp: {name!r} {problem}; they are left out", file=sys.stderr)
 
 
 def _is_offline(error: Exception) -> bool:
     return any(word in str(error) for word in ("offline", "connect"))
+
+
+def _other_kind(place: str) -> str:
+    """Why a model that AutoModelForSeq2SeqLM does not know cannot translate text."""
+    from transformers import AutoConfig
+    from transformers.models.auto.modeling_auto import MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES
+
+    config = AutoConfig.from_pretrained(place, trust_remote_code=False)
+    if config.model_type in MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES:
+        return f"only models that read text are supported, {config.model_type} reads speech"
+    if type(config).is_encoder_decoder:
+        return f"{config.model_type} is not among the models of AutoModelForSeq2SeqLM, which read and write text"
+    return f"only encoder-decoder models are supported, {config.model_type} is not one"
 
 
 def _reason(error: Exception, is_local: bool) -> str:
@@ -144,8 +171,6 @@ def _reason(error: Exception, is_local: bool) -> str:
         return f"its files have values that do not fit ({type(error).__name__}: {text[:150]})"
     if "trust_remote_code" in text:
         return "it is made by code of its own, which is never run here; load it in Python, if you trust it"
-    if "Unrecognized configuration class" in text:
-        return "it is no encoder-decoder, and no others translate here; AutoModelForSeq2SeqLM must know its kind"
     if is_local:
         return text[:200]
     if _is_offline(error):

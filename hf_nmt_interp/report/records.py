@@ -17,6 +17,8 @@ def record(result: AttributionResult, digits: int = 7) -> dict[str, Any]:
     found: dict[str, Any] = {"method": result.method, "settings": result.settings, "level": result.level}
     for name, side in (("source", result.source_side), ("target", result.target_side)):
         found |= {f"{name}_{part}": getattr(side, part) for part in ("tokens", "words", "word_ids", "special")}
+    if result.chosen is not None:
+        found["chosen"] = result.chosen
     arrays = ("source", "prefix", "start", "source_contribution", "log_probs", "conservation_gap")
     found |= {name: plain(getattr(result, name), digits) for name in arrays}
     return found if result.links is None else found | {"links": sorted(map(list, result.links))}
@@ -60,8 +62,10 @@ def scores(result: AttributionResult) -> Iterator[dict[str, Any]]:
 
 
 def method_name(result: AttributionResult) -> str:
-    """Name of the method and its settings."""
-    settings = ", ".join(f"{name} {value}" for name, value in result.settings.items())
+    """Name of the method and its settings, but for those by which it explains the words that are shown."""
+    own = METHODS[result.method].word_settings if result.method in METHODS else {}
+    told = [f"{name} {value}" for name, value in result.settings.items() if own.get(name) != value]
+    settings = ", ".join(told)
     return f"{result.method} ({settings})" if settings else result.method
 
 

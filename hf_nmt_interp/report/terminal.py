@@ -37,15 +37,18 @@ def show(result: AttributionResult, console: Console) -> None:
     table.add_column("most relevant", overflow="fold", max_width=20)
     table.add_column("", justify="right", style="dim")
     table.add_column("log p", justify="right")
+    unchosen = [not chosen for chosen in result.chosen or [True] * len(result.target_tokens)]
     for t, token in enumerate(result.target_tokens):
         if result.level == "word" and result.target_side.special[t]:
             continue
-        cells: list[Text | str] = [_plain(token)]
+        cells: list[Text | str] = [_plain(token + " *" * unchosen[t])]
         if share is not None:
             cells.append(_bar(float(share[t]), ascii_only))
         found = best[t]
         cells += [Text("-"), Text()] if found is None else [_plain(result.source_tokens[found[0]]), f"{found[1]:.0%}"]
         table.add_row(*cells, "" if result.log_probs is None else f"{result.log_probs[t]:.2f}")
+    if any(unchosen):
+        table.caption, table.caption_justify = Text("* not the model's first choice", "dim"), "left"
     console.print(Group(sentences, Padding(table, (0, 0, 0, len(arrow[0])), expand=False)))
 
 
@@ -57,6 +60,8 @@ def legend(*results: AttributionResult) -> Text:
     if any(result.links is not None for result in results):
         text += " Small numbers: which source word a target word translates, by the model's attention."
     known = {r.method: r.conservation_gap for r in results if r.conservation_gap is not None}
+    if any(result.settings.get("logit") == "top1" for result in results):
+        text += " lrp explains the model's first choice, also where another word stands."
     gaps = {method: f" (relevance lost or made up: {gap:.0e})" for method, gap in known.items()}
     names = ", ".join(result.method + gaps.get(result.method, "") for result in results)
     return Text(f"Method{'s' * (len(results) > 1)}: {names}. {text}", "dim")

@@ -11,6 +11,7 @@ from typing import Any
 from hf_nmt_interp.analysis.own_attention import AttentionChoice, Key, attention_links
 from hf_nmt_interp.analysis.symmetrization import flip
 from hf_nmt_interp.decoding.pairs import Text
+from hf_nmt_interp.decoding.translators import takes_names
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.metrics import best_first
 from hf_nmt_interp.metrics.aer import rate
@@ -53,6 +54,7 @@ def agreeing_attention(
     return AttentionChoice(*chosen[0], rates[chosen]), AttentionChoice(*chosen[1], rates[chosen])
 
 
+@takes_names
 def best_attention(
     model: Any, tokenizer: Any, sources: Sequence[Text], targets: Sequence[Text], gold: Any, batch_size: int = 16
 ) -> AttentionChoice:

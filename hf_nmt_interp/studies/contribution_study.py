@@ -20,6 +20,7 @@ from hf_nmt_interp.attribution.registry import make_method
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.batch import evaluating, run_model
 from hf_nmt_interp.decoding.pairs import Pairs
+from hf_nmt_interp.decoding.translators import translator
 from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.studies.prefixes import PREFIXES, LengthSet
 from hf_nmt_interp.text.progress import Track, no_progress
@@ -121,8 +122,9 @@ def contribution_study(
     D(model || final) of the influences of source and prefix tokens, for prefixes that all models share.
 
     Args:
-        models: a model, or a dict from names to models or to functions that load one (one is held at a time).
-        tokenizer: of all of them.
+        models: a model or its name; or a dict from labels to models or to functions that load one (one is held at a
+            time).
+        tokenizer: of all of them; None with a name.
         sources: sentences.
         targets: their translations, one each.
         prefixes: kinds of `PREFIXES` in studies/prefixes.py.
@@ -137,6 +139,7 @@ def contribution_study(
         track: shows progress.
         settings: of the method.
     """
+    models, tokenizer = translator(models, tokenizer)
     named = models if isinstance(models, Mapping) else {"model": models}
     _check(named, prefixes, final, sources, targets)
     sets = _sets(tokenizer, sources, targets, lengths or [(None, None)], limit, within)

@@ -39,7 +39,7 @@ class TokenWords:
     tokens: list[str]  # the subwords as shown, e.g. `▁cat`, `s`, `</s>`
     words: list[str]  # a given word that the tokenizer drops (a lone control character) has no subword
     word_ids: list[int | None]  # for each subword the index of its word, None for special tokens; never decreasing
-    special: list[bool]  # whether the subword is EOS, padding or a language code; `<unk>` is not special
+    special: list[bool]  # EOS, padding, a language code, a part of the source prefix; `<unk>` is not special
 
     @property
     def positions(self) -> list[list[int]]:
@@ -126,6 +126,7 @@ def words_of(
     ids = [int(i) for i in ids]
     pieces, spell = _pieces(tokenizer, ids, is_target), _speller(tokenizer, is_target)
     special = _special(tokenizer, pieces)
+    prefix = _prefix(tokenizer, is_target).strip()
     # a character may be spread over several subwords: it belongs to all of them, from where its first byte stands
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text, spans = "", []
@@ -133,6 +134,9 @@ def words_of(
         start, text = len(text), text + ("" if is_special else decoder.decode(spell(piece)))
         spans.append((start, len(text)))
     text += decoder.decode(b"", final=True)
+    if prefix and text.lstrip().startswith(prefix):
+        edge = len(text) - len(text.lstrip()) + len(prefix)
+        special, text = _hide(special, spans, edge), " " * edge + text[edge:]
     return _group(tokenizer, pieces, special, spans, text, _word_spans(text, spans, punctuation, words))
 
 
@@ -146,17 +150,34 @@ def _encode(
 ) -> Encoded:
     sentence, words = (text, []) if isinstance(text, str) else join_words(text)
     check_text("text", sentence)
-    ids, spans = _locate(tokenizer, sentence, is_target)
+    prefix = _prefix(tokenizer, is_target)
+    ids, spans = _locate(tokenizer, prefix + sentence, is_target)
     pieces = _pieces(tokenizer, ids, is_target)
-    special = _special(tokenizer, pieces)
+    special = _hide(_special(tokenizer, pieces), spans, len(prefix.rstrip()))
+    words, given = _shift(words, len(prefix)), None if given is None else _shift(given, len(prefix))
+    sentence = " " * len(prefix) + sentence
     hidden = [span for span, is_special in zip(spans, special, strict=True) if is_special and span[0] < span[1]]
     if isinstance(text, str):
         for start, end in hidden:
             sentence = sentence[:start] + " " * (end - start) + sentence[end:]
-        words = _word_spans(sentence, spans, punctuation, rule) if given is None else list(given)
+        words = _word_spans(sentence, spans, punctuation, rule) if given is None else given
     elif words and words[0] in hidden:  # a language code before the words
         words = words[1:]
     return Encoded(ids, _group(tokenizer, pieces, special, spans, sentence, words))
+
+
+def _prefix(tokenizer: Any, is_target: bool) -> str:
+    """What the model reads before every source sentence, e.g. T5's "translate English to German: "; see `load`."""
+    return "" if is_target else getattr(tokenizer, "source_prefix", None) or ""
+
+
+def _hide(special: list[bool], spans: list[Span], edge: int) -> list[bool]:
+    """Mark the subwords of a prefix, which ends at `edge`, as special."""
+    return [is_special or 0 < end <= edge for is_special, (_, end) in zip(special, spans, strict=True)]
+
+
+def _shift(spans: Sequence[Span], by: int) -> list[Span]:
+    return [(start + by, end + by) for start, end in spans]
 
 
 def check_text(name: str, text: str) -> None:

@@ -62,7 +62,7 @@ class TestScores:
         assert extract_links(scores, "mutual") == extract_links(scores, "threshold") == set()
 
     def test_soft_alignment_of_a_result(self, model, tokenizer):
-        result = attribute(model, tokenizer, ENGLISH[0], GERMAN[0], method="attention")
+        result = attribute(model, tokenizer, ENGLISH[0], GERMAN[0], method="attention", punctuation="attached")
         soft = hni.soft_alignment(result)
         assert soft.shape == (len(GERMAN[0].split()), len(ENGLISH[0].split()))
         np.testing.assert_allclose(soft.sum(1), 1, rtol=1e-5)
@@ -121,14 +121,14 @@ class TestAlign:
         settings = {"method": "attention", "extraction": "subword_argmax"}
         links = hni.align(model, tokenizer, ENGLISH[:2], GERMAN[:2], **settings)
         for found, source, target in zip(links, ENGLISH[:2], GERMAN[:2], strict=True):
-            result = attribute(model, tokenizer, source, target, method="attention")
+            result = attribute(model, tokenizer, source, target, method="attention", punctuation="attached")
             assert found == subword_links(result.source, result.source_side, result.target_side)
         with pytest.raises(hni.InputError, match="extraction: 'subword_argmax' needs scores of subwords; use align"):
             extract_links(np.eye(2), "subword_argmax")
 
     def test_force_decoding_equals_the_soft_scores(self, model, tokenizer):
         links = hni.align(model, tokenizer, ENGLISH[:3], GERMAN[:3], method="attention")
-        results = attribute(model, tokenizer, ENGLISH[:3], GERMAN[:3], method="attention")
+        results = attribute(model, tokenizer, ENGLISH[:3], GERMAN[:3], method="attention", punctuation="attached")
         assert links == [extract_links(hni.soft_alignment(result)) for result in results]
         for pairs, target in zip(links, GERMAN, strict=False):
             assert sorted(j for _, j in pairs) == list(range(len(target.split())))
@@ -143,7 +143,9 @@ class TestAlign:
     def test_free_decoding_aligns_the_models_own_words(self, model, tokenizer):
         generate = {"max_new_tokens": 8, "num_beams": 2}
         found = hni.align_words(model, tokenizer, ENGLISH[:2], method="attention", generate=generate)
-        results = attribute(model, tokenizer, ENGLISH[:2], method="attention", generate=generate)
+        results = attribute(
+            model, tokenizer, ENGLISH[:2], method="attention", punctuation="attached", generate=generate
+        )
         for alignment, result in zip(found, results, strict=True):
             assert alignment.target_words == result.target_side.words == alignment.target_text.split()
             np.testing.assert_allclose(alignment.soft, hni.soft_alignment(result), atol=1e-6)
@@ -158,7 +160,7 @@ class TestAlign:
 
     def test_lrp_explains_the_label(self, model, tokenizer):
         pair = ENGLISH[:1], GERMAN[:1]
-        lrp = attribute(model, tokenizer, *pair, method="lrp", logit="label")[0]
+        lrp = attribute(model, tokenizer, *pair, method="lrp", logit="label", punctuation="attached")[0]
         found = hni.align_words(model, tokenizer, *pair, method="lrp")[0]
         np.testing.assert_allclose(found.soft, hni.soft_alignment(lrp), atol=1e-6)
 

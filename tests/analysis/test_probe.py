@@ -129,5 +129,5 @@ def test_wrong_input_is_named():
         flip_influence(model, **batch, replacement="unk")
     with pytest.raises(InputError, match=r"labels: of shape \[2, 1\] for input_ids of \[3, 5\]; \[B\] or \[B, T\]"):
         lexical_probe(make("classifier"), batch["input_ids"], torch.tensor([0, 1]))
-    with pytest.raises(InputError, match="Linear is not a family this library knows"):
+    with pytest.raises(InputError, match="only encoder-decoder models are supported, Linear is not one"):
         lexical_probe(torch.nn.Linear(1, 1), **batch)

@@ -46,7 +46,7 @@ def test_one_sentence_gives_one_result(any_translator):
     assert result.conservation_gap <= 1e-4
     assert result.source_contribution[0] == 1
     assert (result.log_probs < 0).all()
-    assert (result.method, result.settings) == ("lrp", {})
+    assert (result.method, result.settings) == ("lrp", {"logit": "label"})
 
 
 def test_a_list_keeps_its_order(translator_of):
@@ -158,7 +158,7 @@ def test_bad_arguments_are_named(translator_of):
 
 
 def test_make_method_refuses_the_model_first():
-    with pytest.raises(InputError, match="Linear is not a family this library knows"):
+    with pytest.raises(InputError, match="only encoder-decoder models are supported, Linear is not one"):
         make_method(torch.nn.Linear(1, 1), "lrp")
 
 
@@ -175,7 +175,7 @@ def test_generation_is_explained_from_its_ids(any_translator):
         assert set(sequence[1 + len(ids) :]) <= {model.config.pad_token_id}
         assert result.source_side.words == separate_punctuation(SOURCES[i // 2]).split()
         assert result.conservation_gap <= 1e-4
-        assert result.settings == {"alpha": 0.5, "beta": 0.5}
+        assert result.settings == {"logit": "label", "alpha": 0.5, "beta": 0.5}
     assert "generate" not in vars(model)
 
 

@@ -20,7 +20,9 @@ def test_an_unknown_family_is_named():
         LEDConfig(vocab_size=20, d_model=8, encoder_layers=1, decoder_layers=1, encoder_attention_heads=1,
                   decoder_attention_heads=1, attention_window=2)
     )  # fmt: skip
-    with pytest.raises(InputError, match="LEDForConditionalGeneration is not a family this library knows; it knows"):
+    with pytest.raises(
+        InputError, match="the layers of LEDForConditionalGeneration are not known; those of MarianMTModel, Bart"
+    ):
         LRP(model)
 
 

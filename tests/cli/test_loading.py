@@ -7,6 +7,7 @@ import pytest
 
 from hf_nmt_interp.cli import loading
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.demo import box
 from tests.tiny_models import tiny_model
 from tests.tiny_tokenizers import make_m2m100_tokenizer
 
@@ -30,7 +31,7 @@ def test_loads_gated_models(tmp_path, tokenizer_of) -> None:
 
 def test_box(run) -> None:
     code, out, err = run("translate", "--model", "demo:xx-yy", "A.")
-    known = ", ".join(f"demo:{direction}" for direction in loading.box()) or "nothing"
+    known = ", ".join(f"demo:{direction}" for direction in box())
     expected = f"hf-nmt-interp translate: error: --model: 'demo:xx-yy' is not in the box; it has {known}\n"
     assert (code, out, err) == (2, "", expected)
 
@@ -63,11 +64,16 @@ def test_damaged_weights(run, broken) -> None:
 
 
 def test_not_a_translator(run, broken) -> None:
-    (broken / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    code, _, err = run("translate", "--model", broken, "A.")
-    assert code == 2
-    assert "cannot be loaded: it is no encoder-decoder" in err
-    assert err.count("\n") == 1
+    for kind, problem in {
+        "bert": "only encoder-decoder models are supported, bert is not one",
+        "whisper": "only models that read text are supported, whisper reads speech",
+        "pix2struct": "pix2struct is not among the models of AutoModelForSeq2SeqLM, which read and write text",
+    }.items():
+        (broken / "config.json").write_text(json.dumps({"model_type": kind}))
+        code, _, err = run("translate", "--model", broken, "A.")
+        assert code == 2
+        assert f"cannot be loaded: {problem}\n" in err
+        assert err.count("\n") == 1
 
 
 def test_missing_weights_are_not_made_up(run, broken) -> None:
@@ -107,7 +113,8 @@ def test_languages_of_a_model_of_one_pair(run, model_folder) -> None:
     code, _, err = run("translate", "--model", model_folder, "--target-lang", "de", "A.")
     assert code == 2
     # Marian's tokenizer names languages otherwise and chooses none
-    assert err.endswith("--target-lang: MarianTokenizer has no languages to choose; leave it out\n")
+    remedy = "write the code into the source, e.g. --source-prefix '>>de<< '"
+    assert err.endswith(f"--target-lang: MarianTokenizer has no languages to choose; {remedy}\n")
 
 
 def test_languages_of_a_model_of_many(tmp_path) -> None:
@@ -116,7 +123,7 @@ def test_languages_of_a_model_of_many(tmp_path) -> None:
     model, loaded = loading.load(str(tmp_path), source_lang="fr", target_lang="de")
     assert (loaded.src_lang, loaded.tgt_lang) == ("fr", "de")
     assert model.generation_config.forced_bos_token_id == loaded.get_lang_id("de")
-    with pytest.raises(InputError, match="target_lang: 'qq' is not a language of M2M100Tokenizer"):
+    with pytest.raises(InputError, match="--target-lang: 'qq' is not a language of M2M100Tokenizer"):
         loading.load(str(tmp_path), target_lang="qq")
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from hf_nmt_interp import __version__
 from hf_nmt_interp.cli import main as frame
-from hf_nmt_interp.cli.loading import box
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.demo import box
 
 
 def examples() -> list[str]:

@@ -279,7 +279,7 @@ def test_demo_writes_a_page(run, model_folder, tmp_path, monkeypatch) -> None:
 
 
 def test_demo_with_the_box(run, tmp_path) -> None:
-    from hf_nmt_interp.cli.loading import box
+    from hf_nmt_interp.models.demo import box
 
     if "en-de" not in box():
         pytest.skip("the box has no demo:en-de")

@@ -141,8 +141,7 @@ def count_calls(tokenizer, found):
 def run_verb(model, tokenizer, *words, then=SOURCES):
     """A verb with a model that is loaded already."""
     with pytest.MonkeyPatch.context() as patch:
-        for place in ("loading", "sharded_run"):
-            patch.setattr(f"hf_nmt_interp.cli.{place}.load", lambda *_: (model, tokenizer))
+        patch.setattr("hf_nmt_interp.cli.loading.load", lambda *_: (model, tokenizer))
         assert main([*words, *then]) == 0
 
 

@@ -315,9 +315,11 @@ def test_tied_and_untied_embeddings(tied):
 def test_decoder_only_models(translator):
     model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=200, bos_token_id=1, eos_token_id=2))
     for call in (hni.attribute, hni.align):
-        with pytest.raises(InputError, match="model: GPT2LMHeadModel is not a family this library knows; it knows"):
+        with pytest.raises(
+            InputError, match="model: only encoder-decoder models are supported, GPT2LMHeadModel is not one"
+        ):
             call(model, translator[1], "A dog.", "Ein Hund.")
-    with pytest.raises(InputError, match="model: NoneType is not a family"):
+    with pytest.raises(InputError, match="model: only encoder-decoder models are supported, NoneType is not one"):
         hni.attribute(None, translator[1], "A dog.")
 
 

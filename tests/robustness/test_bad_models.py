@@ -73,7 +73,7 @@ BROKEN = [
         configured(model_type="martian"),
         "cannot be loaded: The checkpoint you are trying to load has model type `martian`",
     ),
-    (configured(model_type="gpt2"), "cannot be loaded: it is no encoder-decoder"),
+    (configured(model_type="gpt2"), "cannot be loaded: only encoder-decoder models are supported, gpt2 is not one"),
     (configured(model_type="calibrated_marian", fusion="magic"), "fusion='magic' is not one of"),
     (configured(d_model=32), "of [16] where its config.json needs [32], and 80 others like it"),
     (configured(encoder_layers="six"), "cannot be loaded: Validation error for field 'encoder_layers'"),

@@ -190,7 +190,7 @@ class _Aligner(Job):
         from hf_nmt_interp.analysis.alignment import align_words, joint_links
         from hf_nmt_interp.analysis.symmetrization import symmetrize
         from hf_nmt_interp.attribution.registry import parse_method_settings, parse_methods
-        from hf_nmt_interp.cli.loading import load
+        from hf_nmt_interp.cli.loading import load, load_for
         from hf_nmt_interp.text.tokens import encode_target
 
         self.heuristic, self.joint, self.least = args.symmetrize or "grow-diag-final", args.joint, args.least or 0.0
@@ -205,7 +205,7 @@ class _Aligner(Job):
         self.settings: dict[str, Any] = parse_method_settings(methods[0][0], args.set) if methods else {}
         self.settings |= {name: getattr(args, name) for name in ("method", "extraction", "threshold", "batch_size")}
         self.generate, codes = generate_options(args), (args.source_lang, args.target_lang)
-        self.forward = load(args.model, args.device, *codes)
+        self.forward = load_for(args)
         self.backward = load(args.reverse_model, args.device, *codes[::-1]) if args.reverse_model else None
         self.own: list[dict[str, Any]] = [{}, {}]  # settings of each direction
         for translator in (self.forward, self.backward) if self.backward else (self.forward,):

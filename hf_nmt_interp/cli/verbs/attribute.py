@@ -152,14 +152,14 @@ def _print(results: "Iterator[Explained]", file: Any, named: bool) -> None:
 
 def asked_methods(args: argparse.Namespace) -> "list[Named]":
     """Methods and their settings, each once."""
-    from hf_nmt_interp.attribution.registry import parse_method, parse_method_settings
+    from hf_nmt_interp.attribution.registry import parse_method, parse_method_settings, word_settings
 
     texts = list(dict.fromkeys(args.method or [METHOD]))
     if args.set and len(texts) > 1:
         example = f"{texts[0]}:{args.set[0]}"
         raise InputError("--set", None, f"for which of {len(texts)} methods? Write it behind its name: {example}")
     methods = [parse_method(text) for text in texts]
-    return [(name, settings | parse_method_settings(name, args.set)) for name, settings in methods]
+    return [(name, word_settings(name, own | parse_method_settings(name, args.set))) for name, own in methods]
 
 
 def explained(
@@ -202,7 +202,7 @@ def explained(
                     chunk = Pairs.translate(model, tokenizer, chunk, *options)
             linked = own_links(model, chunk, args.batch_size) if links else [None] * len(chunk)
             for method, settings in made:
-                results = explain(method, chunk, args.batch_size, settings)
+                results = explain(method, chunk, args.batch_size, settings, choices=True)
                 both = zip(rows, results, linked, strict=True)
                 found.append([(i, label, replace(result, links=own)) for i, result, own in both])
         for of_one_sentence in zip(*found, strict=True):
@@ -218,12 +218,13 @@ def _splitting(args: argparse.Namespace) -> dict[str, Any]:
 def list_methods() -> None:
     """Print every method, its first line and its settings with their defaults."""
     from hf_nmt_interp.attribution import METHODS
-    from hf_nmt_interp.attribution.registry import method_settings
+    from hf_nmt_interp.attribution.registry import method_settings, word_settings
 
     for name, method in METHODS.items():
         print(f"{name}: {(method.__doc__ or '').splitlines()[0]}")
-        for setting, parameter in method_settings(name).items():
-            print(f"    --set {setting}={json.dumps(parameter.default)}")
+        defaults = {setting: parameter.default for setting, parameter in method_settings(name).items()}
+        for setting, value in (defaults | word_settings(name, {})).items():
+            print(f"    --set {setting}={json.dumps(value)}")
 
 
 class Explain(Translator):

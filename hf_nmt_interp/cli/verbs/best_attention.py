@@ -30,7 +30,8 @@ def run(args: argparse.Namespace) -> None:
     if args.save is not None:
         check_new_folder("--save", args.save)
 
-    from hf_nmt_interp.cli.loading import load_for, quiet
+    from hf_nmt_interp.cli.loading import load_for
+    from hf_nmt_interp.models.loading import quiet
     from hf_nmt_interp.studies.best_attention import attention_error_rates
 
     pairs, gold = read_gold_pairs(args)

@@ -76,9 +76,10 @@ def _lengths(text: str) -> tuple[int, int]:
 
 def run(args: argparse.Namespace) -> None:
     from hf_nmt_interp.analysis.contributions import STATISTICS, contribution_curves
-    from hf_nmt_interp.attribution.registry import parse_method_settings
+    from hf_nmt_interp.attribution.registry import default_settings, parse_method_settings
 
-    method = args.method, parse_method_settings(args.method, args.set)
+    settings = parse_method_settings(args.method, args.set)
+    method = args.method, default_settings(args.method) | settings
     if args.shards:
         refuse(args, "target", "output", "format", *Contribute.merge_options, *_STUDY, "final", "pairs")
         _check_statistic(args, STATISTICS)
@@ -128,7 +129,7 @@ def run_study(args: argparse.Namespace, settings: dict[str, Any]) -> None:
     from hf_nmt_interp.studies.contribution_study import STUDIED, contribution_study
 
     _check_statistic(args, STUDIED)
-    models, tokenizer = study_models(names, args.device, args.source_lang, args.target_lang)
+    models, tokenizer = study_models(names, args.device, args.source_lang, args.target_lang, args.source_prefix)
     if args.lengths and (args.source_tokens or args.target_tokens):
         raise InputError("--lengths", None, "gives both sides", "leave --source-tokens and --target-tokens out")
     lengths = args.lengths or [(args.source_tokens, args.target_tokens)]

@@ -1,4 +1,4 @@
-"""Print versions of everything that matters, for bug reports.
+"""Print versions of everything that matters, for bug reports, and which models each method explains.
 
 Examples:
   hf-nmt-interp env
@@ -32,10 +32,11 @@ def run(args: argparse.Namespace) -> None:
 
 
 def environment() -> dict[str, Any]:
-    """Versions of the package, its requirements and the platform; GPUs; translators in the box."""
+    """Versions of the package, its requirements and the platform; GPUs; translators in the box; models by method."""
     import torch
 
-    from hf_nmt_interp.cli.loading import box
+    from hf_nmt_interp.attribution.registry import models_of_methods
+    from hf_nmt_interp.models.demo import box
 
     needed = [line for line in requires("hf_nmt_interp") or () if "extra ==" not in line]
     names = sorted({re.split(r"[^\w-]", line)[0] for line in needed})
@@ -47,6 +48,7 @@ def environment() -> dict[str, Any]:
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "translators in the box": box(),
         **{name: _version(name) for name in names},
+        **{f"models of {name}": models for name, models in models_of_methods().items()},
     }
 
 

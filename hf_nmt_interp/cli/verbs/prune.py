@@ -32,7 +32,8 @@ def run(args: argparse.Namespace) -> None:
 
     from rich.console import Console
 
-    from hf_nmt_interp.cli.loading import load, quiet
+    from hf_nmt_interp.cli.loading import load
+    from hf_nmt_interp.models.loading import quiet
     from hf_nmt_interp.report.terminal import table
 
     model, tokenizer = load(args.model, "cpu")
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
 def _keep_most_relevant(args: argparse.Namespace) -> Any:
     """The model with gates on its encoder, which are open for the most relevant heads of each layer."""
     from hf_nmt_interp.analysis.heads import HeadReport
-    from hf_nmt_interp.cli.loading import quiet
+    from hf_nmt_interp.models.loading import quiet
     from hf_nmt_interp.training.l0 import load_gated
 
     kept = HeadReport.load(args.heads).most_relevant(args.keep)

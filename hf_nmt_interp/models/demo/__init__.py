@@ -8,17 +8,27 @@ from hf_nmt_interp.errors import InputError
 _HERE = Path(__file__).parent
 
 
+def box() -> list[str]:
+    """Directions of the translators in the box."""
+    return sorted(path.parent.name for path in _HERE.glob("*/config.json"))
+
+
 def demo_folder(direction: str = "en-de") -> Path:
     """Where a translator of the box is kept, as `save_pretrained` writes it."""
-    known = sorted(path.parent.name for path in _HERE.glob("*/config.json"))
-    if direction not in known:
-        raise InputError("direction", direction, "is not in the box", f"it has {', '.join(known)}")
+    if direction not in box():
+        raise InputError("direction", direction, "is not in the box", f"it has {', '.join(box())}")
     return _HERE / direction
 
 
-def find_model(name: str) -> str:
+def find_model(name: str, argument: str = "--model") -> str:
     """What `from_pretrained` takes: the folder for `demo:en-de` and the like, anything else as it is."""
-    return str(demo_folder(name.removeprefix("demo:"))) if name.startswith("demo:") else name
+    if not name.startswith("demo:"):
+        return name
+    try:
+        return str(demo_folder(name.removeprefix("demo:")))
+    except InputError as error:
+        known = ", ".join(f"demo:{direction}" for direction in box())
+        raise error.at(argument=argument, value=name, remedy=f"it has {known}") from error
 
 
 def load_demo(direction: str = "en-de") -> tuple[Any, Any]:

@@ -86,6 +86,8 @@ function makePanel(card, view, named) {
       type: "button", className: "word" + (shown.target_special[t] ? " special" : ""), textContent: text,
       onclick: () => choose(card, panel, t), onfocus: () => choose(card, panel, t),
     });
+    if (shown.unchosen[t])
+      button.append(make("span", { className: "unchosen", role: "img", ariaLabel: "not the model's first choice" }));
     if (shown.shares && shown.shares[t] !== null) {
       const flagged = shown.shares[t] < low() && !shown.target_special[t];
       if (flagged) button.append(make("span", { className: "flag", role: "img", ariaLabel: "little from the source" }));

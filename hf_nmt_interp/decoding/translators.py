@@ -1,0 +1,83 @@
+"""Translators by name: `load`, and names in place of models."""
+
+import os
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+from hf_nmt_interp.decoding.languages import choose_languages
+from hf_nmt_interp.errors import InputError, check_choice
+from hf_nmt_interp.models.loading import load_model, load_tokenizer, quiet
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+_DTYPES = "float32", "float64", "bfloat16", "float16"
+_OPTIONS = "source_lang", "target_lang", "source_prefix", "dtype", "device"
+
+
+def load(
+    name: str,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    source_prefix: str | None = None,
+    dtype: Any = None,
+    device: Any = None,
+) -> tuple[Any, Any]:
+    """A translator and its tokenizer, ready to be used, as the command line loads them.
+
+    Args:
+        name: a folder, an id on the Hub, or a translator in the box such as `demo:en-de`.
+        source_lang: code of the source language, for models of many languages, as the tokenizer writes it (`en_XX`
+            for mBART, `eng_Latn` for NLLB, `en` for M2M100, `eng` for SeamlessM4T).
+        target_lang: code of the language to translate to; models of many languages need it.
+        source_prefix: text before every source sentence, such as T5's "translate English to German: " or MADLAD's
+            "<2de> ". The model reads it, and it is explained, but it is not a word of the sentence.
+        dtype: of the weights, float32 if None; LRP needs float32 or float64.
+        device: None takes a GPU if there is one.
+
+    >>> model, tokenizer = load("demo:en-de")
+    >>> type(model).__name__, model.training
+    ('MarianMTModel', False)
+    """
+    from transformers import AutoModelForSeq2SeqLM
+
+    name, dtype = os.fspath(name), str(dtype or "float32").removeprefix("torch.")
+    check_choice("dtype", dtype, _DTYPES)
+    with quiet():
+        model, tokenizer = load_model(AutoModelForSeq2SeqLM, name, "model", dtype=dtype), load_tokenizer(name, "model")
+    choose_languages(model, tokenizer, source_lang, target_lang)
+    if source_prefix:
+        tokenizer.source_prefix = source_prefix
+    return _to(model.eval(), device), tokenizer
+
+
+def translator(model: Any, tokenizer: Any = None, **options: Any) -> tuple[Any, Any]:
+    """A model and its tokenizer as they are; or if a name is given in place of the model, those of that name."""
+    if not isinstance(model, str | os.PathLike):
+        return model, tokenizer
+    if tokenizer is not None:
+        raise InputError("tokenizer", None, f"is loaded with {os.fspath(model)!r}", "give None, or name the others")
+    return load(model, **options)  # type: ignore[arg-type]
+
+
+def takes_names(function: Function) -> Function:
+    """Let a function of (model, tokenizer, ...) take a name in place of a model, and then the options of `load`."""
+
+    @wraps(function)
+    def named(model: Any, tokenizer: Any = None, *args: Any, **settings: Any) -> Any:
+        if isinstance(model, str | os.PathLike):
+            options = {name: settings.pop(name) for name in _OPTIONS if name in settings}
+            model, tokenizer = translator(model, tokenizer, **options)
+        return function(model, tokenizer, *args, **settings)
+
+    return cast(Function, named)
+
+
+def _to(model: Any, device: Any) -> Any:
+    import torch
+
+    if device is None:
+        device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
+    try:
+        return model.to(torch.device(device))
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise InputError("device", device, f"cannot be used ({str(error).splitlines()[0]})") from error

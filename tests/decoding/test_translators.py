@@ -1,0 +1,141 @@
+"""`load`, names in place of models, and what stands before a source."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+import hf_nmt_interp as hni
+from hf_nmt_interp.errors import InputError
+from tests.tiny_models import tiny_model
+from tests.tiny_tokenizers import make_nllb_tokenizer, make_t5_tokenizer
+
+SOURCE, TARGET = "The old dog sleeps.", "Der alte Hund schläft."
+
+
+def test_load_is_ready_to_use(model_folder):
+    model, tokenizer = hni.load(str(model_folder))
+    assert (model.training, model.dtype) == (False, torch.float32)
+    assert len(hni.attribute(model, tokenizer, SOURCE, TARGET, method="attention").to_words().target_side.words) == 5
+
+
+@pytest.mark.parametrize("dtype", ["float64", torch.bfloat16])
+def test_precision(model_folder, dtype):
+    assert str(hni.load(model_folder, dtype=dtype)[0].dtype).endswith(str(dtype).removeprefix("torch."))
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"dtype": "int8"}, "dtype: 'int8' is not one of float32, float64, bfloat16, float16"),
+        ({"device": "toaster"}, "device: 'toaster' cannot be used"),
+        ({"name": "demo:xx-yy"}, "model: 'demo:xx-yy' is not in the box; it has demo:de-en, demo:en-de"),
+        ({"name": "./nowhere"}, "model: there is no folder './nowhere'"),
+    ],
+)
+def test_what_does_not_load(model_folder, options, problem):
+    with pytest.raises(InputError, match=problem):
+        hni.load(**{"name": str(model_folder)} | options)
+
+
+GOLD = [{(0, 0)}]
+CALLS = {
+    "attribute": lambda *model: hni.attribute(*model, SOURCE, TARGET, method="attention").source,
+    "align": lambda *model: hni.align(*model, SOURCE, TARGET, method="attention"),
+    "align_words": lambda *model: hni.align_words(*model, [SOURCE], [TARGET], method="attention")[0].scores,
+    "head_report": lambda *model: hni.head_report(*model, [SOURCE], [TARGET]).rows,
+    "calibration_report": lambda *model: hni.calibration_report(*model, [SOURCE], [TARGET]).layers,
+    "best_attention": lambda *model: hni.best_attention(*model, [SOURCE], [TARGET], GOLD),
+    "transfer_markup": lambda *model: hni.transfer_markup(f"<b>{SOURCE}</b>", *model, method="attention"),
+    "contribution_study": lambda *model: hni.contribution_study(*model, [SOURCE], [TARGET]).rows,
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_names_are_taken_in_place_of_models(model_folder, call):
+    found, expected = CALLS[call](str(model_folder), None), CALLS[call](*hni.load(str(model_folder)))
+    np.testing.assert_equal(found, expected)
+    with pytest.raises(InputError, match=r"tokenizer: is loaded with .*; give None"):
+        CALLS[call](str(model_folder), "a tokenizer")
+
+
+def test_the_tokenizer_may_be_left_out(model_folder):
+    found = hni.attribute(str(model_folder), sources=SOURCE, target=TARGET, method="attention")
+    assert found.source_tokens
+
+
+def test_contexts_need_the_model_itself(model_folder):
+    for context in (hni.explain_generation, hni.align_generation):
+        with pytest.raises(InputError, match=r"model: '.*' is a name; load it first, with hf_nmt_interp.load"):  # noqa: SIM117
+            with context(str(model_folder), None):
+                pass
+
+
+def test_names_of_many_languages_take_them(tmp_path):
+    tokenizer = make_nllb_tokenizer(tmp_path)
+    model = tiny_model("m2m100", vocab_size=len(tokenizer))
+    model.save_pretrained(tmp_path)
+    german = hni.attribute(str(tmp_path), sources=SOURCE, method="attention", target_lang="deu_Latn")
+    english = hni.attribute(str(tmp_path), sources=SOURCE, method="attention", target_lang="eng_Latn")
+    assert (german.target_tokens[0], english.target_tokens[0]) == ("deu_Latn", "eng_Latn")
+
+
+PREFIX = "translate English to German: "
+
+
+@pytest.fixture(scope="module")
+def t5_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("t5")
+    model = tiny_model("t5", vocab_size=len(make_t5_tokenizer(folder)))
+    model.generation_config.max_length = 12
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("method", ["lrp", "saliency", "attention"])
+def test_a_prefix_is_explained_and_is_not_a_word(t5_folder, method):
+    plain = hni.load(t5_folder)
+    loaded = hni.load(t5_folder, source_prefix=PREFIX)
+    result = hni.attribute(*loaded, SOURCE, TARGET, method=method)
+    written = hni.attribute(*plain, PREFIX + SOURCE, TARGET, method=method)  # the same ids, other words
+    assert result.source_tokens == written.source_tokens
+    np.testing.assert_array_equal(result.source, written.source)
+    front = len(plain[1](PREFIX.strip(), add_special_tokens=False).input_ids)
+    assert result.source_side.special == [True] * front + [False] * (len(result.source_tokens) - front - 1) + [True]
+    assert result.to_words().source_tokens[front:] == [*SOURCE[:-1].split(), ".", "</s>"]
+    assert (result.source[:, :front] != 0).all()
+
+
+def test_a_prefix_shifts_no_link(t5_folder):
+    loaded = hni.load(t5_folder, source_prefix=PREFIX)
+    for source, target in ((SOURCE, TARGET), (SOURCE.split(), TARGET.split())):
+        (found,) = hni.align_words(*loaded, [source], [target], method="attention")
+        assert found.source_words == SOURCE.split()
+        assert {i for i, _ in found.links} <= set(range(4))
+    prefixed = PREFIX.split() + SOURCE.split()
+    (plain,) = hni.align_words(*hni.load(t5_folder), [prefixed], [TARGET.split()], method="attention")
+    np.testing.assert_array_equal(found.scores, plain.scores[:, -4:])
+
+
+def test_a_prefix_is_found_in_what_is_generated(t5_folder):
+    model, tokenizer = hni.load(t5_folder, source_prefix=PREFIX)
+    with hni.explain_generation(model, tokenizer, method="attention") as explained:
+        model.generate(**tokenizer(PREFIX + SOURCE, return_tensors="pt"))
+        model.generate(**tokenizer(SOURCE, return_tensors="pt"))
+    assert [result.source_side.words for result in explained.results] == [[*SOURCE[:-1].split(), "."]] * 2
+
+
+def test_prefixes_of_the_command_line(t5_folder, run):
+    words = "translate", "--model", t5_folder, "--format", "json", SOURCE
+    assert run(*words).out != run(*words, "--source-prefix", PREFIX).out
+    assert run(*words, "--source-prefix", "").out == run(*words).out
+
+
+def test_a_prefix_without_a_space(tokenizer_of):
+    from hf_nmt_interp.text.tokens import encode_source
+
+    tokenizer = copy.deepcopy(tokenizer_of("t5"))
+    tokenizer.source_prefix = "«"
+    assert encode_source(tokenizer, "The dog").token_words.words == ["The", "dog"]
+    assert encode_source(tokenizer, "The dog", spans=[(0, 7)]).token_words.words == ["The dog"]
