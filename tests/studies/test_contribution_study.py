@@ -129,7 +129,7 @@ def test_lengths_may_differ_by_some_tokens(translator, lengths):
         wide, contribution_study(model, tokenizer, SOURCES, TARGETS, lengths=[size]),
     )]  # fmt: skip
     assert first == [len(SOURCES), len(numbers)]
-    results = hni.attribute(model, tokenizer, SOURCES, TARGETS)
+    results = hni.attribute(model, tokenizer, SOURCES, TARGETS, logit="top1")
     assert wide.select(statistic="source_part", position=1)[0]["mean"] == pytest.approx(
         np.mean([result.source_part[1] for result in results]), abs=1e-4
     )
