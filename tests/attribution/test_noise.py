@@ -98,9 +98,9 @@ def test_noise_that_hides_the_sentence_is_reported_once(method, caplog):
         explainer(**batch)
     (message,) = [record.getMessage() for record in caplog.records]
     assert message.startswith(
-        "sigma=5 hides the sentence from the model: the log-probability of the translation falls"
+        "sigma=5 hides a sentence from the model: the log-probability of its translation falls by"
     )
-    assert message.endswith("(more than 2); use less noise, the default is noise=1.25")
+    assert message.endswith("a token, more than 3; its scores say little, use less noise")
 
 
 @pytest.mark.parametrize("method", [Saliency, SmoothedAttention])
