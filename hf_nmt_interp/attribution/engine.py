@@ -6,13 +6,16 @@ one) that token l can have relevance for, so that causal zeros are not multiplie
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from hf_nmt_interp.attribution.threads import shares, side_by_side
+
 Steps = Callable[[int], tuple[int, int]]
-_CACHED = 2**18
+_BLOCK = 2**20  # messages at a time: few for caches, many for threads, which wait for each other between operations
 
 
 class Division(ABC):
@@ -69,26 +72,37 @@ def through_tokens(
         [L, K, n].
     """
     length, _, m = relevance.shape
-    units = min(m, max(1, _CACHED // n))
-    size = min(length, _CACHED // (units * n))
+    units = min(m, max(1, _BLOCK // n))
+    size = min(length, max(1, _BLOCK // (units * n)))
     result = relevance.new_zeros(*relevance.shape[:2], n)
-    buffer = relevance.new_empty(size, units, n)
     pieces = []
-    for tokens in _slices(length, size):
+    for tokens in _slices(length, size, 4):  # for threads, whatever their number: the digits do not depend on it
         first, last = steps(tokens.start)[0], steps(tokens.stop - 1)[1]
         if first < last:
             pieces.append((tokens, relevance[tokens, first:last], result[tokens, first:last]))
-    for rows in _slices(m, units):  # outside: these rows of the weights stay in the cache for all tokens
-        write = messages(rows)
-        for tokens, came, into in pieces:
-            z = buffer[: tokens.stop - tokens.start, : rows.stop - rows.start]
-            for weight, part in rule.split(write(tokens, z)):
-                into.baddbmm_(came[..., rows] * rule.inverse(part.sum(-1))[:, None], part, alpha=weight)
+
+    def add(share: slice) -> None:
+        buffer = relevance.new_empty(size, units, n)
+        for rows in _slices(m, units):  # outside: these rows of the weights stay in the cache for all tokens
+            write = messages(rows)
+            for tokens, came, into in pieces[share]:
+                z = buffer[: tokens.stop - tokens.start, : rows.stop - rows.start]
+                for weight, part in rule.split(write(tokens, z)):
+                    into.baddbmm_(came[..., rows] * rule.inverse(part.sum(-1))[:, None], part, alpha=weight)
+
+    side_by_side(add, shares(len(pieces)))
     return rule.give_back(result, relevance)
 
 
-def _slices(length: int, size: int) -> list[slice]:
-    return [slice(start, min(start + size, length)) for start in range(0, length, size)]
+def _slices(length: int, size: int, count: int = 1) -> list[slice]:
+    """0 to length - 1 in even slices of at most this size, the number of which is a multiple of `count` if it can be.
+
+    >>> _slices(5, 2, 2)
+    [slice(0, 1, None), slice(1, 2, None), slice(2, 3, None), slice(3, 5, None)]
+    """
+    pieces = min(length, -(-length // (size * count)) * count)
+    ends = [length * number // pieces for number in range(pieces + 1)]
+    return [slice(*piece) for piece in pairwise(ends)]
 
 
 def through_linear(
@@ -174,7 +188,7 @@ def through_attention(
     heads, length, K, size = relevance.shape
     keys = k.shape[1]
     to_q, to_k, to_v = (relevance.new_zeros(heads, n, K, size) for n in (length, keys, keys))
-    block = max(1, 4 * _CACHED // (heads * size * max(keys, size)))
+    block = max(1, _BLOCK // (heads * size * max(keys, size)))
     value_parts = list(rule.split(v.clone()))  # as many as the rule has, likewise below
     for start in range(0, length, block):
         queries = slice(start, min(start + block, length))

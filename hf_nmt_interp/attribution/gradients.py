@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution.attention import attention_weights
 from hf_nmt_interp.attribution.tape import REGISTERING, Tape
+from hf_nmt_interp.attribution.threads import shares, side_by_side, thread_count, workers
 from hf_nmt_interp.decoding.batch import Batch, label_log_probs, run_model
 from hf_nmt_interp.models.families import Attention, FeedForward, Parts, Stack, Sublayer
 
@@ -53,7 +54,43 @@ def step_gradients(
     Returns:
         For each leaf its numbers [B, T, L], 0 at padding, and log-probabilities [B, T] of the labels.
     """
-    by_hand = is_plain(model)
+    by_hand = is_plain(model)  # before other threads hang hooks on it
+    with workers(model.device):
+        budget = max(1, rows // thread_count())
+
+        def some(share: slice) -> tuple[list[Tensor], Tensor]:
+            part = None if noise is None else noise[share]
+            return _gradients(model, parts, batch.take(share), leaves, score, reduce, part, budget, by_hand)
+
+        pieces = shares(len(batch.labels)) if len(batch.labels) > 1 else [slice(None)]
+        found = side_by_side(some, pieces)
+    numbers, log_probs = zip(*found, strict=True)
+    together = [_interleave(tensors) for tensors in (*zip(*numbers, strict=True), log_probs)]
+    return together[:-1], together[-1]
+
+
+def _interleave(pieces: Sequence[Tensor]) -> Tensor:
+    """The rows [B, ...] of which every piece has every n-th, as `shares` cuts them."""
+    if len(pieces) == 1:
+        return pieces[0]
+    found = pieces[0].new_empty(sum(map(len, pieces)), *pieces[0].shape[1:])
+    for first, piece in enumerate(pieces):
+        found[first :: len(pieces)] = piece
+    return found
+
+
+def _gradients(
+    model: PreTrainedModel,
+    parts: Parts,
+    batch: Batch,
+    leaves: Sequence[str],
+    score: Score,
+    reduce: Reduce,
+    noise: Tensor | None,
+    rows: int,
+    by_hand: bool,
+) -> tuple[list[Tensor], Tensor]:
+    """`step_gradients` of a batch that one thread runs forward."""
     clean: dict[str, Tensor] = {}
     inputs: dict[str, Tensor] = {}
     by_hand = by_hand and parts.has_layers
@@ -249,13 +286,20 @@ def _by_hand(record: _Record, reduce: Reduce, rows: int) -> dict[str, Tensor]:
     """Numbers [B, T, L] of each leaf, some sentences and steps at a time."""
     labels, lengths = record.batch.labels, [record.batch.source_lengths, record.batch.target_lengths]
     found = {name: x.new_zeros(*labels.shape, x.shape[1]) for name, x in record.clean.items()}
+    walks = []
     for some in _groups(list(zip(*lengths, strict=True)), rows):
         S, T = (max(side[some]) for side in lengths)
-        steps = max(1, rows // max(S, T))
-        for t in range(0, T, steps):
-            these = slice(t, min(t + steps, T))
-            for name, numbers in _Walk(record, some, these).scores(reduce).items():
-                found[name][some, these, : numbers.shape[-1]] = numbers
+        steps, count = max(1, rows // max(S, T)), min(thread_count(), T)
+        if steps * count < T:
+            walks += [_Walk(record, some, slice(t, min(t + steps, T))) for t in range(0, T, steps)]
+        else:  # late steps have more tokens before them: each thread gets every n-th
+            walks += [_Walk(record, some, slice(t, T, count)) for t in range(count)]
+
+    def run(walk: _Walk) -> None:
+        for name, numbers in walk.scores(reduce).items():
+            found[name][walk.sentences, walk.steps, : numbers.shape[-1]] = numbers
+
+    side_by_side(run, walks)
     return found
 
 
@@ -307,7 +351,7 @@ class _Walk:
     """The way back from the decoder's last state to the embeddings, for some sentences and steps of a record."""
 
     def __init__(self, record: _Record, sentences: slice, steps: slice) -> None:
-        self.record, self.sentences = record, sentences
+        self.record, self.sentences, self.steps = record, sentences, steps
         labels = record.batch.labels[sentences]
         explained = (labels != -100)[:, None, steps]  # [B, 1, K]
         token = torch.arange(labels.shape[1], device=labels.device)

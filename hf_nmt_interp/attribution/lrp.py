@@ -3,7 +3,7 @@
 Definitions: docs/methods.md, LRP.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from inspect import Parameter
 from typing import Any
 
@@ -16,6 +16,7 @@ from hf_nmt_interp.attribution.base import AttributionMethod, Scores
 from hf_nmt_interp.attribution.parsing import parse_named
 from hf_nmt_interp.attribution.recording import Recording
 from hf_nmt_interp.attribution.rules import RULES, make_rule, rule_settings
+from hf_nmt_interp.attribution.threads import side_by_side, thread_count, workers
 from hf_nmt_interp.decoding.batch import Batch, evaluating, label_log_probs, make_batch
 from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.models.families import (
@@ -114,10 +115,12 @@ class LRP(AttributionMethod):
 
     def explain(self, batch: Batch) -> Scores:
         """Relevance of every token for every step of a batch."""
-        recording, chosen, log_probs = self._record(batch)
+        with workers(self.model.device):
+            recording, chosen, log_probs = self._record(batch)
+            walks = self._walks(recording, chosen)
         source = log_probs.new_zeros(*batch.labels.shape, batch.input_ids.shape[1])
         decoder = log_probs.new_zeros(*batch.labels.shape, batch.labels.shape[1])
-        for walk in self._walks(recording, chosen):
+        for walk in walks:
             source[walk.b, walk.steps, : walk.S] = walk.source
             decoder[walk.b, walk.steps, : walk.T] = walk.prefix
         total = source.sum(-1) + decoder.sum(-1)
@@ -156,15 +159,16 @@ class LRP(AttributionMethod):
         like: dict[str, Any] = {"dtype": torch.float64, "device": self.model.device}
         size = len(batch.labels)
         total = {kind: torch.zeros(size, len(a), a[0].all_heads, **like) for kind, a in kinds.items()}
-        with evaluating(self.model):
+        with evaluating(self.model), workers(self.model.device):
             recording, chosen, _ = self._record(batch)
-            for walk in self._walks(recording, chosen):
-                for kind, layers in kinds.items():
-                    for row, attention in zip(total[kind][walk.b], layers, strict=True):
-                        if attention.heads:
-                            heads = walk.heads[attention.core].double()  # [K, H]
-                            given = heads.sum(-1, keepdim=True)
-                            row[attention.heads] += (heads / given.masked_fill(given == 0, 1)).sum(0)
+            walks = self._walks(recording, chosen)
+        for walk in walks:
+            for kind, layers in kinds.items():
+                for row, attention in zip(total[kind][walk.b], layers, strict=True):
+                    if attention.heads:
+                        heads = walk.heads[attention.core].double()  # [K, H]
+                        given = heads.sum(-1, keepdim=True)
+                        row[attention.heads] += (heads / given.masked_fill(given == 0, 1)).sum(0)
         return total
 
     def _check_gap(self, walk: "_Walk") -> None:
@@ -183,18 +187,29 @@ class LRP(AttributionMethod):
         recording.verify(chosen)
         return recording, chosen, log_probs
 
-    def _walks(self, recording: Recording, chosen: Tensor) -> Iterator["_Walk"]:
+    def _walks(self, recording: Recording, chosen: Tensor) -> list["_Walk"]:
         """For each sentence its walks, done and checked, one for each block of steps."""
         batch = recording.batch
         widest = max(m.out_features for m in self.parts.operations[:-1] if isinstance(m, nn.Linear))
+        together = thread_count() if len(batch.labels) >= thread_count() else 1  # else threads share a walk
+        walks = []
         for b, (S, T) in enumerate(zip(batch.source_lengths, batch.target_lengths, strict=True)):
             # about six tensors [tokens, steps, units] are alive at the widest point
-            size = max(1, self.max_memory // (6 * max(S, T) * widest * recording.logits.element_size()))
-            for start in range(0, T, size):
-                walk = _Walk(self, recording, chosen, b, (S, T), slice(start, min(start + size, T)))
-                walk.run()
-                self._check_gap(walk)
-                yield walk
+            one = 6 * max(S, T) * widest * recording.logits.element_size()
+            size = max(1, self.max_memory // together // one)
+            blocks = [slice(start, min(start + size, T)) for start in range(0, T, size)]
+            walks += [_Walk(self, recording, chosen, b, (S, T), steps) for steps in blocks]
+
+        def run(walk: _Walk) -> None:
+            walk.run()
+            self._check_gap(walk)
+
+        if together > 1:
+            side_by_side(run, walks)
+        else:
+            for walk in walks:
+                run(walk)
+        return walks
 
 
 class _Walk:
@@ -231,6 +246,7 @@ class _Walk:
         # above the last self-attention a step has relevance at its own position only
         self.prefix = self._stack(relevance, self.parts.decoder, self._own)
         self.source = self._stack(self.memory, self.parts.encoder, self._all)
+        del self.memory  # the results are kept until all walks are done
 
     def _in(self, module: nn.Module, length: int) -> Tensor:
         return self.recording.input(module)[self.b, :length]

@@ -37,12 +37,14 @@ class Saliency(AttributionMethod):
         model: any supported translator.
         score: what is differentiated: "log_probability", "probability" or "logit" of the label.
         smoothgrad: number of noisy copies n, 30 in the paper; 0 for none.
-        sigma: deviation of the noise, relative to the range of the sentence's own embeddings.
+        sigma: deviation of the noise, relative to the range of the sentence's own embeddings (0.15 in the paper).
         average: over copies, "normalised" (each copy clamped at 0 and divided by its sum over the source) or "raw".
         seed: of the noise.
         aggregate: over the units of an embedding, "product" (psi), "abs_product" (|psi|; inferred from the authors'
             option `--abs`) or "li2016" (mean |d p / d E_i|, eq. 4).
         max_memory: bytes to stay within, roughly; more work is done piece by piece.
+        noise: deviation of the noise, relative to that of the embeddings: 1.25 unless sigma is given.
+        adaptive: fewer copies where they suffice, see `Noise`.
 
     Example: `Saliency(model, smoothgrad=30)(input_ids=ids, labels=labels, attention_mask=mask).source  # [B, T, S]`
     """
@@ -54,11 +56,13 @@ class Saliency(AttributionMethod):
         model: PreTrainedModel,
         score: str = "log_probability",
         smoothgrad: int = 0,
-        sigma: float = 0.15,
+        sigma: float | None = None,
         average: str = "normalised",
         seed: int = 0,
         aggregate: str = "product",
         max_memory: int = 2**30,
+        noise: float | None = None,
+        adaptive: bool = False,
     ) -> None:
         super().__init__(model)
         for argument, value, known in (
@@ -68,7 +72,7 @@ class Saliency(AttributionMethod):
         ):
             check_choice(argument, value, known)
         self.score, self.reduce, self.average = STEP_SCORES[score], AGGREGATES[aggregate], average
-        self.noise = Noise(self.parts.encoder, smoothgrad, sigma, seed)
+        self.noise = Noise(self.parts.encoder, smoothgrad, sigma, seed, noise, adaptive)
         self.memory = Memory(model, self.parts, max_memory)
         self._signed = aggregate == "product" and (not smoothgrad or average == "raw")
 
@@ -84,17 +88,19 @@ class Saliency(AttributionMethod):
         if not self.noise.copies:
             found = [self._one_pass(batch.take(slice(b, b + size))) for b in range(0, len(batch.labels), size)]
             return Scores.from_inputs(*(torch.cat(parts) for parts in zip(*found, strict=True)))
-        source, decoder = self.noise.mean(batch, size, self._noisy_pass)
-        return Scores.from_inputs(source, decoder, clean_log_probs(self.model, batch))
+        (source, decoder, noisy), _ = self.noise.mean(batch, size, self._noisy_pass)
+        clean = clean_log_probs(self.model, batch)
+        self.noise.check(batch, clean, noisy)
+        return Scores.from_inputs(source, decoder, clean)
 
-    def _noisy_pass(self, batch: Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
-        source, decoder, _ = self._one_pass(batch, noise)
+    def _noisy_pass(self, batch: Batch, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        source, decoder, log_probs = self._one_pass(batch, noise)
         if self.average == "raw":
-            return source, decoder
+            return source, decoder, log_probs
         source, decoder = source.clamp(min=0), decoder.clamp(min=0)
         total = source.sum(-1, keepdim=True)
         total = total.masked_fill(total == 0, torch.inf)  # a copy without positive saliency counts as 0
-        return source / total, decoder / total
+        return source / total, decoder / total, log_probs
 
     def _one_pass(self, batch: Batch, noise: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Scores [B, T, S] and [B, T, T] of the source's and the decoder's inputs, and log-probabilities [B, T]."""

@@ -4,6 +4,7 @@ Definitions: docs/methods.md, Saliency and SmoothGrad.
 """
 
 import hashlib
+import logging
 from collections.abc import Callable, Sequence
 
 import torch
@@ -18,25 +19,48 @@ from hf_nmt_interp.decoding.batch import Batch, label_log_probs, run_model
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import Parts, Stack
 
+logger = logging.getLogger(__name__)
+DEFAULT_NOISE = 1.25  # chosen by word alignment of three translators: docs/alignment.md
+MOST_LOST = 3.0  # nats a token: the probability of a token falls to a twentieth
+_ROUND = 5
+
 
 class Noise:
-    """Noise of SmoothGrad: n noisy copies of a sentence's source embeddings, N(0, s^2), s = sigma (max - min) of them.
+    """Noise of SmoothGrad: n noisy copies of a sentence's source embeddings, N(0, s^2).
 
-    A copy's noise depends on the seed, the sentence's ids and the copy's number only, not on the batch.
+    s = noise * (standard deviation of the sentence's embeddings), or in the paper s = sigma * (max - min) of them. A
+    copy's noise depends on the seed, the sentence's ids and the copy's number only, not on the batch.
 
     Args:
         stack: the encoder.
         copies: n.
-        sigma: relative to the range of the sentence's own embeddings.
+        sigma: relative to the range of the sentence's own embeddings; None if `noise` is meant.
         seed: any whole number.
+        noise: relative to their standard deviation; None for 1.25, unless sigma is given.
+        adaptive: fewer copies where they suffice: they come in rounds of 5, and a sentence is done when a round has
+            changed the best source token of none of its steps.
     """
 
-    def __init__(self, stack: Stack, copies: int, sigma: float, seed: int) -> None:
+    def __init__(
+        self,
+        stack: Stack,
+        copies: int,
+        sigma: float | None = None,
+        seed: int = 0,
+        noise: float | None = None,
+        adaptive: bool = False,
+    ) -> None:
         if copies < 0 or copies != int(copies):
             raise InputError("smoothgrad", copies, "noisy copies are impossible", "30 is usual, 0 is no SmoothGrad")
-        if not 0 < sigma < float("inf"):
-            raise InputError("sigma", sigma, "must be above 0 and finite", "for no noise use smoothgrad=0")
-        self.stack, self.copies, self.sigma, self.seed = stack, copies, sigma, seed
+        if sigma is not None and noise is not None:
+            raise InputError("sigma", sigma, f"and noise {noise} both give the deviation", "leave one out")
+        for name, value in (("sigma", sigma), ("noise", noise)):
+            if value is not None and not 0 < value < float("inf"):
+                raise InputError(name, value, "must be above 0 and finite", "for no noise use smoothgrad=0")
+        self.stack, self.copies, self.seed, self.sigma = stack, copies, seed, sigma
+        self.relative = DEFAULT_NOISE if noise is None else noise
+        self.round = _ROUND if adaptive else max(1, copies)
+        self.warned = False
 
     @torch.no_grad()
     def __call__(self, ids: Tensor, copy: int) -> Tensor:
@@ -45,32 +69,64 @@ class Noise:
         key = hashlib.sha256(f"{self.seed} {copy} {ids.tolist()}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(key[:8], "big", signed=True))
         noise = torch.randn(embedding.shape, generator=generator).to(embedding)
+        if self.sigma is None:
+            return noise * self.relative * embedding.double().std(correction=0).to(embedding)
         return noise * self.sigma * (embedding.max() - embedding.min())
 
-    def mean(self, batch: Batch, size: int, one_pass: Callable[[Batch, Tensor], Sequence[Tensor]]) -> list[Tensor]:
+    def mean(
+        self, batch: Batch, size: int, one_pass: Callable[[Batch, Tensor], Sequence[Tensor]]
+    ) -> tuple[list[Tensor], Tensor]:
         """Mean over the noisy copies of a batch.
 
         Args:
             batch: of B sentences.
             size: copies that go through the model together.
-            one_pass: from copies and their noise [size, S, d] to tensors [size, ...].
+            one_pass: from copies and their noise [size, S, d] to tensors [size, ...]; the first is the source's
+                scores [size, T, S].
 
         Returns:
-            The means [B, ...] of these tensors.
+            The means [B, ...] of these tensors, and how many copies [B] each sentence has had.
         """
-        B, longest = batch.input_ids.shape
-        lengths = batch.source_lengths
+        left = torch.arange(len(batch.labels))
+        used = torch.zeros(len(left), dtype=torch.long)
         total: list[Tensor] = []
-        for chosen in torch.arange(B * self.copies).split(size):
-            numbers = [divmod(number, self.copies) for number in chosen.tolist()]
-            noise = [self(batch.input_ids[row, : lengths[row]], copy) for row, copy in numbers]
-            padded = torch.stack([F.pad(x, (0, 0, 0, longest - len(x))) for x in noise])
-            rows = chosen // self.copies
-            found = one_pass(batch.take(rows), padded)
-            total = total or [x.new_zeros(B, *x.shape[1:]) for x in found]
-            for sums, x in zip(total, found, strict=True):
-                sums.index_add_(0, rows.to(x.device), x / self.copies)
-        return total
+        best: Tensor | None = None  # [B, T]
+        for start in range(0, self.copies, self.round):
+            copies = range(start, min(start + self.round, self.copies))
+            jobs = [(row, copy) for row in left.tolist() for copy in copies]
+            for first in range(0, len(jobs), size):
+                found = self._pass(batch, jobs[first : first + size], one_pass)
+                total = total or [x.new_zeros(len(used), *x.shape[1:]) for x in found]
+                rows = torch.tensor([row for row, _ in jobs[first : first + size]], device=found[0].device)
+                for sums, x in zip(total, found, strict=True):
+                    sums.index_add_(0, rows, x)
+            used[left] += len(copies)
+            now = total[0].argmax(-1).cpu()
+            if best is not None:
+                left = left[(now != best)[left].any(-1)]
+            best = now
+        return [x / used.to(x.device).view(-1, *[1] * (x.ndim - 1)) for x in total], used
+
+    def _pass(
+        self, batch: Batch, jobs: Sequence[tuple[int, int]], one_pass: Callable[[Batch, Tensor], Sequence[Tensor]]
+    ) -> Sequence[Tensor]:
+        """Copies, given as their sentence's row and their number, through the model."""
+        longest, lengths = batch.input_ids.shape[1], batch.source_lengths
+        noise = [self(batch.input_ids[row, : lengths[row]], copy) for row, copy in jobs]
+        padded = torch.stack([F.pad(x, (0, 0, 0, longest - len(x))) for x in noise])
+        return one_pass(batch.take(torch.tensor([row for row, _ in jobs])), padded)
+
+    def check(self, batch: Batch, clean: Tensor, noisy: Tensor) -> None:
+        """Warn once if noise takes more than 3 nats a token from the log-probability [B, T] of a translation."""
+        lost = ((clean - noisy).sum(-1) / torch.tensor(batch.target_lengths).to(clean)).max().item()
+        if lost > MOST_LOST and not self.warned:
+            self.warned = True
+            given = f"noise={self.relative:g}" if self.sigma is None else f"sigma={self.sigma:g}"
+            logger.warning(
+                "%s hides a sentence from the model: the log-probability of its translation falls by %.1f a token, "
+                "more than %g; its scores say little, use less noise",
+                *(given, lost, MOST_LOST),
+            )
 
 
 class Memory:
@@ -112,9 +168,11 @@ class SmoothedAttention(AttentionWeights):
         layer: decoder layer, as in `AttentionWeights`.
         head: one head, None for the mean over heads.
         smoothgrad: number of noisy copies.
-        sigma: deviation of the noise, relative to the range of the sentence's own embeddings.
+        sigma: deviation of the noise, relative to the range of the sentence's own embeddings (0.15 in the paper).
         seed: of the noise.
         max_memory: bytes to stay within, roughly.
+        noise: deviation of the noise, relative to that of the embeddings: 1.25 unless sigma is given.
+        adaptive: fewer copies where they suffice, see `Noise`.
     """
 
     name = "smoothed_attention"
@@ -126,14 +184,16 @@ class SmoothedAttention(AttentionWeights):
         layer: int | str | None = None,
         head: int | None = None,
         smoothgrad: int = 30,
-        sigma: float = 0.15,
+        sigma: float | None = None,
         seed: int = 0,
         max_memory: int = 2**30,
+        noise: float | None = None,
+        adaptive: bool = False,
     ) -> None:
         super().__init__(model, layer, head)
         if smoothgrad == 0:
             raise InputError("smoothgrad", 0, "leaves nothing to smooth", "use method 'attention'")
-        self.noise = Noise(self.parts.encoder, smoothgrad, sigma, seed)
+        self.noise = Noise(self.parts.encoder, smoothgrad, sigma, seed, noise, adaptive)
         self.memory = Memory(model, self.parts, max_memory)
 
     @torch.no_grad()
@@ -143,7 +203,9 @@ class SmoothedAttention(AttentionWeights):
         def one_pass(copies: Batch, noise: Tensor) -> Sequence[Tensor]:
             with embeddings(self.parts.encoder, noise.add):
                 scores = AttentionWeights.explain(self, copies)
-            return scores.source, scores.prefix, scores.start
+            return scores.source, scores.prefix, scores.start, scores.log_probs
 
-        source, prefix, start = self.noise.mean(batch, self.memory.sentences(batch), one_pass)
-        return Scores(source, prefix, start, clean_log_probs(self.model, batch))
+        (source, prefix, start, noisy), _ = self.noise.mean(batch, self.memory.sentences(batch), one_pass)
+        clean = clean_log_probs(self.model, batch)
+        self.noise.check(batch, clean, noisy)
+        return Scores(source, prefix, start, clean)

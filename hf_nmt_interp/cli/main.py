@@ -49,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = make_parser().parse_args(argv)
     for library in ("TRANSFORMERS", "HF_HUB"):  # read when the library is imported
         os.environ.setdefault(f"{library}_VERBOSITY", "error")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle threads sleep: spinning, they take turns with busy ones
     try:
         check_processes(args)
         check_outputs(args)

@@ -51,11 +51,11 @@ Matrices = list[np.ndarray]  # [target words, source words] of each pair, or of 
 
 FIXED: dict[str, tuple[str, dict[str, Any]]] = {  # row -> method, settings
     "attention": ("attention", {"layer": -1}),
-    "smoothed attention": ("smoothed_attention", {"layer": -1}),
+    "smoothed attention": ("smoothed_attention", {"layer": -1, "sigma": 0.15}),
     "Li grad": ("saliency", {"aggregate": "li2016"}),
-    "Li SmoothGrad": ("saliency", {"aggregate": "li2016", "smoothgrad": 30}),
+    "Li SmoothGrad": ("saliency", {"aggregate": "li2016", "smoothgrad": 30, "sigma": 0.15}),
     "grad": ("saliency", {}),
-    "SmoothGrad": ("saliency", {"smoothgrad": 30}),
+    "SmoothGrad": ("saliency", {"smoothgrad": 30, "sigma": 0.15}),
     "SmoothGrad 0.2": ("saliency", {"smoothgrad": 30, "sigma": 0.2}),
     "LRP": ("lrp", {}),
     "mask": ("mask", {}),
@@ -73,7 +73,7 @@ ROWS = (*FIXED, *CHOSEN, *COMBINED)
 PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {  # the rows of the paper, as its code computes them
     **{row: FIXED[row] for row in ("attention", "smoothed attention")},
     "Li grad": ("saliency", {"aggregate": "abs_product"}),
-    "Li SmoothGrad": ("saliency", {"aggregate": "abs_product", "smoothgrad": 30}),
+    "Li SmoothGrad": ("saliency", {"aggregate": "abs_product", "smoothgrad": 30, "sigma": 0.15}),
     **{row: FIXED[row] for row in ("grad", "SmoothGrad")},
 }
 LEAST = 0.2  # of the joint links that are not doubtful
@@ -168,7 +168,7 @@ class AlignmentTable:
         methods = {"attention": self._method("attention", "forward")}
         for sigma in sigmas:
             method, settings = FIXED["SmoothGrad" if sigma else "grad"]
-            methods[f"sigma {sigma:g}"] = method, settings | ({"sigma": sigma} if sigma not in (0, 0.15) else {})
+            methods[f"sigma {sigma:g}"] = method, settings | ({"sigma": sigma} if sigma else {})
         for part, (asked, gold) in parts.items():
             for name, (method, settings) in methods.items():
                 matrices = self._kept_scores(part, "forward", asked, method, settings)

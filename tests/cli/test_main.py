@@ -168,3 +168,15 @@ def test_a_reader_that_stops_early_is_no_error(model_folder) -> None:
     done = subprocess.run(command, shell=True, input=text, capture_output=True, text=True, timeout=300)
     assert done.stdout == "sentence\tstep\ttarget\tside\tposition\ttoken\tscore\n"
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")])
+def test_idle_threads_sleep_unless_asked_to_spin(given, expected):
+    program = (
+        "import contextlib, os, sys; from hf_nmt_interp.cli.main import main; assert 'torch' not in sys.modules\n"
+        "with contextlib.redirect_stdout(sys.stderr): main(['env'])\n"
+        "print(os.environ['OMP_WAIT_POLICY'])"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | given
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout == f"{expected}\n"

@@ -1,6 +1,6 @@
 """Word saliency, slow and literal: one forward and one backward pass per target step and noisy copy."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -95,7 +95,28 @@ def saliency(
     return found
 
 
-def noise_deviation(model: PreTrainedModel, input_ids: Tensor, sigma: float = 0.15) -> float:
-    """s = sigma (max - min) of the sentence's own scaled embeddings."""
+def noise_deviation(
+    model: PreTrainedModel, input_ids: Tensor, sigma: float | None = 0.15, noise: float = 1.25
+) -> float:
+    """s = sigma (max - min) of the sentence's own scaled embeddings; without sigma, noise times their deviation."""
     embeddings = take_apart(model)[0][input_ids]
-    return sigma * (embeddings.max() - embeddings.min()).item()
+    if sigma is not None:
+        return sigma * (embeddings.max() - embeddings.min()).item()
+    numbers = embeddings.flatten().tolist()
+    mean = sum(numbers) / len(numbers)
+    return noise * (sum((x - mean) ** 2 for x in numbers) / len(numbers)) ** 0.5
+
+
+def copies_needed(copies: Sequence[Tensor], size: int = 5) -> int:
+    """Of source scores [T, S] of noisy copies, how many until a round has changed the best token of no step."""
+
+    def best_tokens(count: int) -> list[int]:
+        mean = sum(copies[:count]) / count
+        return [max(range(mean.shape[1]), key=lambda i: mean[t, i].item()) for t in range(mean.shape[0])]
+
+    count = min(size, len(copies))
+    while count < len(copies):
+        before, count = best_tokens(count), min(count + size, len(copies))
+        if best_tokens(count) == before:
+            break
+    return count

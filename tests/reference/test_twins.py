@@ -16,7 +16,7 @@ from tests.reference.lrp import (
     ratio_through_attention,
     rms_norm_messages,
 )
-from tests.reference.saliency import noise_deviation, saliency, score_of
+from tests.reference.saliency import copies_needed, noise_deviation, saliency, score_of
 from tests.reference.shift import shifted_right
 from tests.tiny_models import FAMILIES, random_batch, tiny_model
 
@@ -281,3 +281,13 @@ def test_noise_is_measured_on_the_scaled_embeddings_of_the_sentence():
     model, input_ids, _ = sentence("marian")
     scaled = model.model.encoder.embed_tokens.weight[input_ids] * 4.0
     assert noise_deviation(model, input_ids, 0.5) == pytest.approx(0.5 * (scaled.max() - scaled.min()).item())
+    deviation = scaled.std(correction=0).item()
+    assert noise_deviation(model, input_ids, None, 0.5) == pytest.approx(0.5 * deviation)
+
+
+def test_copies_needed_by_hand():
+    left, right = torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 3.0]])
+    assert copies_needed([left] * 30) == 10
+    assert copies_needed([left] * 5 + [right] * 25) == 15  # changes in the second round, not in the third
+    assert copies_needed([left] * 3) == 3
+    assert copies_needed([left] * 5 + [right] * 2) == 7

@@ -1,0 +1,95 @@
+"""Work of one explanation side by side on several threads, each of which runs its operations alone.
+
+Explanations are thousands of small operations. Divided among threads one by one they gain little, and they lose much
+where another process keeps a core busy; so the threads get whole sentences, tokens or heads instead.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+import torch
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+_POOL: ContextVar[tuple[int, ThreadPoolExecutor] | None] = ContextVar("pool", default=None)
+_COUNTING = threading.Lock()
+_INSIDE: list[int] = []  # number of threads of every context that is open, in any thread
+
+
+@contextmanager
+def workers(device: torch.device) -> Iterator[None]:
+    """Context in which `side_by_side` has `torch.get_num_threads()` threads and torch's operations one each.
+
+    The number of threads is as before afterwards. Other devices than the processor, and contexts inside of others,
+    change nothing.
+    """
+    if device.type != "cpu" or _POOL.get():
+        yield
+        return
+    with _COUNTING:
+        count = torch.get_num_threads()
+        if count == 1 and _INSIDE:  # a thread that was born while another one was in here
+            count = max(_INSIDE)
+        _INSIDE.append(count)
+    # new threads begin with the number that was set last, in whichever thread
+    torch.set_num_threads(1)
+    try:
+        if count == 1:
+            yield
+            return
+        with ThreadPoolExecutor(count - 1, "hf_nmt_interp") as pool:
+            token = _POOL.set((count, pool))
+            try:
+                yield
+            finally:
+                _POOL.reset(token)
+    finally:
+        with _COUNTING:
+            _INSIDE.remove(count)
+            torch.set_num_threads(count)
+
+
+def thread_count() -> int:
+    """How many threads `side_by_side` has here."""
+    pool = _POOL.get()
+    return pool[0] if pool else 1
+
+
+def side_by_side(work: Callable[[Item], Found], items: Iterable[Item]) -> list[Found]:
+    """`[work(item) for item in items]` on the threads of `workers`, in the caller's gradient mode."""
+    items, pool = list(items), _POOL.get()
+    if not pool or len(items) < 2:
+        return [work(item) for item in items]
+    modes = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+    left = iter(enumerate(items))  # one for all threads: each takes the next item
+    found: dict[int, Found] = {}
+
+    def run() -> None:
+        with torch.inference_mode(modes[0]), torch.set_grad_enabled(modes[1]):
+            for number, item in left:
+                found[number] = work(item)
+
+    futures = [pool[1].submit(run) for _ in range(min(pool[0], len(items)) - 1)]
+    token = _POOL.set(None)  # the caller works too, and what it calls does not divide its work again
+    try:
+        run()
+    finally:
+        _POOL.reset(token)
+        wait(futures)
+    for future in futures:
+        future.result()  # raises what the thread raised
+    return [found[number] for number in range(len(items))]
+
+
+def shares(length: int) -> list[slice]:
+    """0 to length - 1 in one slice a thread, of every n-th each.
+
+    >>> shares(3)
+    [slice(0, None, 1)]
+    """
+    count = min(thread_count(), length)
+    return [slice(start, None, count) for start in range(count)]
