@@ -10,8 +10,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution.base import AttributionMethod, Scores
-from hf_nmt_interp.attribution.gradients import Reduce, Score, step_gradients
+from hf_nmt_interp.attribution.gradients import Score, step_gradients
 from hf_nmt_interp.attribution.smoothing import Memory, Noise, clean_log_probs
+from hf_nmt_interp.attribution.walk import Reduce
 from hf_nmt_interp.decoding.batch import Batch
 from hf_nmt_interp.errors import check_choice
 

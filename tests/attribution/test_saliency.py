@@ -1,6 +1,7 @@
 """Saliency against its twin (autograd, step by step, float64) and against finite differences.
 
 Also for attribution/smoothing.py and attribution/gradients.py.
+Also for attribution/walk.py.
 """
 
 import copy
