@@ -122,8 +122,8 @@ class LRP(AttributionMethod):
             decoder[walk.b, walk.steps, : walk.T] = walk.prefix
         total = source.sum(-1) + decoder.sum(-1)
         gap = (1 - total).abs().masked_fill(batch.labels == -100, 0).amax(-1)
-        chosen = recording.logits.argmax(-1) == batch.labels
-        return Scores.from_inputs(source, decoder, log_probs, conservation_gap=gap, chosen=chosen)
+        first = recording.logits.argmax(-1) == batch.labels
+        return Scores.from_inputs(source, decoder, log_probs, conservation_gap=gap, chosen=first)
 
     def head_relevance(self, batches: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:
         """Mean over all steps of a data set of each head's share of its layer's relevance (voita2019, section 4).

@@ -29,12 +29,12 @@ class AttributionResult:
         prefix: [T, T], contribution of target token j to step t; 0 for j >= t (word level: for j > t).
         start: [T], contribution of the decoder start token.
         log_probs: [T], log-probability of the target tokens.
-        chosen: [T], whether the tokens of a given target are the model's first choices (of a word: all its tokens);
-            None for translations that the model made.
         conservation_gap: LRP: largest |1 - total| over the steps; None for methods without a fixed total.
         method: name of the method.
         settings: its settings.
         level: "token", or "word" after `to_words()`.
+        chosen: [T], whether the tokens of a given target are the model's first choices (of a word: all its tokens);
+            None for translations that the model made.
         translation: the ids that were explained.
     """
 
@@ -44,11 +44,11 @@ class AttributionResult:
     prefix: np.ndarray
     start: np.ndarray
     log_probs: np.ndarray | None = None
-    chosen: list[bool] | None = None
     conservation_gap: float | None = None
     method: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
     level: str = "token"
+    chosen: list[bool] | None = None
     translation: Translation | None = None
 
     def __post_init__(self) -> None:

@@ -66,8 +66,9 @@ def _names(cards: Sequence[dict[str, Any]]) -> list[str]:
 def _level(result: AttributionResult) -> dict[str, Any]:
     """What the page's script draws."""
     whole = record(result, _DIGITS) | {"unchosen": [not chosen for chosen in result.chosen or ()]}
-    kept = ("source_tokens", "target_tokens", "source_special", "target_special", "source", "prefix", "start")
-    kept += ("unchosen",)
+    kept = (
+        "source_tokens", "target_tokens", "source_special", "target_special", "source", "prefix", "start", "unchosen"
+    )  # fmt: skip
     share = None if shares(result) is None else whole["source_contribution"]
     return {name: whole[name] for name in (*kept, "log_probs", "conservation_gap")} | {"shares": share}
 
