@@ -152,6 +152,8 @@ def _encode(
     check_text("text", sentence)
     prefix = _prefix(tokenizer, is_target)
     ids, spans = _locate(tokenizer, prefix + sentence, is_target)
+    if is_target and ids[2:] and ids[0] == ids[-1] == tokenizer.eos_token_id and spans[0][0] == spans[0][1]:
+        ids, spans = ids[1:], spans[1:]  # SeamlessM4T writes what starts the decoder
     pieces = _pieces(tokenizer, ids, is_target)
     special = _hide(_special(tokenizer, pieces), spans, len(prefix.rstrip()))
     words, given = _shift(words, len(prefix)), None if given is None else _shift(given, len(prefix))

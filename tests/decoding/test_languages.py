@@ -9,6 +9,7 @@ from transformers import GenerationConfig
 import hf_nmt_interp as hni
 from hf_nmt_interp.decoding.languages import choose_languages, language_tokens, set_languages
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.tokens import encode_target
 from hf_nmt_interp.training.data import encode_examples
 
 MANY = {  # kind of tokenizer -> codes of German and English, and what is offered for "de" and "german"
@@ -52,6 +53,16 @@ def test_ordinary_pieces_are_not_languages(tokenizer_of, kind):
         with pytest.raises(InputError, match=rf"'{code}' is not a language of .*; did you mean {offered or 'de'}\?"):
             set_languages(model, tokenizer, None, code)
     assert model.generation_config.forced_bos_token_id is None
+
+
+def test_targets_begin_with_the_language_as_translations_do(tokenizer_of):
+    for kind in ("nllb", "mbart50", "seamless", "m2m100"):
+        tokenizer = tokenizer_of(kind)
+        encoded = encode_target(tokenizer, "Zwei Kinder")
+        begins = {tokenizer.tgt_lang, language_tokens(tokenizer).get(tokenizer.tgt_lang)}
+        assert encoded.token_words.tokens[0] in begins
+        assert encoded.token_words.words == ["Zwei", "Kinder"]
+        assert len(encoded.ids) == len(encoded.token_words.tokens)
 
 
 def test_tokens_are_codes_too(tokenizer_of):

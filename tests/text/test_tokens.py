@@ -74,7 +74,8 @@ def test_words_of_a_sentence_give_it_back(any_tokenizer, encode, text):
     assume_no_special(any_tokenizer, text)
     encoded = encode(any_tokenizer, text)
     side = "text" if encode is encode_source else "text_target"
-    assert encoded.ids == any_tokenizer(**{side: text})["input_ids"]
+    starts = side == "text_target" and "Seamless" in type(any_tokenizer).__name__  # with what starts the decoder
+    assert encoded.ids == any_tokenizer(**{side: text})["input_ids"][starts:]
     check_map(encoded.token_words, len(encoded.ids))
     assert "".join(encoded.token_words.words) == "".join(text.split())
     spaced = encode(any_tokenizer, text, words="spaces").token_words
