@@ -234,7 +234,7 @@ def _group(
 
 def _word_spans(text: str, subwords: list[Span], punctuation: Punctuation, words: Words) -> list[Span]:
     check_choice("punctuation", punctuation, get_args(Punctuation))
-    cuts = {start for start, _ in subwords}
+    cuts = {start for start, _ in subwords} - {i for start, end in subwords for i in range(start + 1, end)}
     if callable(words):
         borders = _segment(text, words)
     else:

@@ -268,6 +268,14 @@ def test_given_words_keep_their_borders(any_tokenizer):
     assert [bool(word) for word in map_.positions] in ([True, True, False, True, has, True] for has in (True, False))
 
 
+def test_no_word_begins_inside_a_subword(tokenizer_of):
+    found = encode_source(
+        tokenizer_of("t5"), "The日本語ﷺ"
+    ).token_words  # one unknown subword for all but the first word
+    assert found.words == ["The", "日本語ﷺ"]
+    assert all(found.positions)
+
+
 def test_punctuation_separate(tokenizer_of):
     text = 'She said: "The dog-house doesn\'t..."'
     for kind in ("marian", "bert"):
