@@ -71,16 +71,23 @@ class HeadReport(Report):
             found[row["layer"], row["head"]] = np.nan if row[name] is None else row[name]
         return found
 
-    def most_relevant(self, keep: int, kind: str = "encoder") -> list[list[int]]:
-        """For each layer the `keep` heads of highest relevance, in ascending order, as `set_kept_heads` takes them."""
+    def most_relevant(self, keep: int | Sequence[int], kind: str = "encoder") -> list[list[int]]:
+        """For each layer the `keep` heads of highest relevance, in ascending order, as `set_kept_heads` takes them.
+
+        `keep` is one number for all layers, or one for each.
+        """
         relevance = self.scores("relevance", kind)  # [layers, heads]
         if np.isnan(relevance).all():
             raise InputError("relevance", None, "the report has none", "make it with relevance_sentences above 0")
-        if not 0 <= keep <= relevance.shape[1]:
-            raise InputError("keep", keep, f"must be from 0 to {relevance.shape[1]}, the heads of a layer")
-        best = np.argsort(-relevance, axis=1, kind="stable")[:, :keep]  # [layers, keep]; NaN last
+        layers, heads = relevance.shape
+        counts = [keep] * layers if isinstance(keep, int) else list(keep)
+        if len(counts) != layers:
+            raise InputError("keep", len(counts), f"numbers for {layers} layers", "give one, or one for each layer")
+        if wrong := [count for count in counts if not 0 <= count <= heads]:
+            raise InputError("keep", wrong[0], f"must be from 0 to {heads}, the heads of a layer")
+        best = np.argsort(-relevance, axis=1, kind="stable").tolist()  # NaN last
         there = np.isfinite(relevance)
-        return [sorted(h for h in heads if there[layer, h]) for layer, heads in enumerate(best.tolist())]
+        return [sorted(h for h in best[n][:count] if there[n, h]) for n, count in enumerate(counts)]
 
     def syntax(self, kind: str = "encoder") -> list[Row]:
         """The best head for each relation and direction, its accuracy and the baseline's (voita2019, table 1)."""

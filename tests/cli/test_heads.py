@@ -123,6 +123,9 @@ def test_most_relevant_heads_by_hand() -> None:
     assert report.most_relevant(2) == [[1, 2], [0, 2]]
     assert report.most_relevant(3) == [[0, 1, 2], [0, 2]]
     assert report.most_relevant(0) == [[], []]
+    assert report.most_relevant([1, 2]) == [report.most_relevant(1)[0], [0, 2]]
+    with pytest.raises(InputError, match="keep: 1 numbers for 2 layers; give one, or one for each layer"):
+        report.most_relevant([1])
     with pytest.raises(InputError, match="keep: 4 must be from 0 to 3"):
         report.most_relevant(4)
     with pytest.raises(InputError, match="relevance: the report has none"):

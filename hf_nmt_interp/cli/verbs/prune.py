@@ -21,7 +21,8 @@ from hf_nmt_interp.errors import InputError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, metavar="NAME", help="local folder, Hub id or demo:en-de")
     parser.add_argument("--heads", type=InputFile, metavar="FILE", help="heads.json, for a model without gates")
-    parser.add_argument("--keep", type=int, metavar="N", help="encoder heads of each layer to keep, the most relevant")
+    help = "encoder heads to keep, the most relevant: a number for every layer, or one for each, e.g. 6 2 5 7 4 8"
+    parser.add_argument("--keep", type=int, nargs="+", metavar="N", help=help)
     parser.add_argument("--output", type=OutputFolder, required=True, metavar="FOLDER", help="new folder to save to")
 
 
@@ -58,7 +59,7 @@ def _keep_most_relevant(args: argparse.Namespace) -> Any:
     from hf_nmt_interp.models.loading import quiet
     from hf_nmt_interp.training.l0 import load_gated
 
-    kept = HeadReport.load(args.heads).most_relevant(args.keep)
+    kept = HeadReport.load(args.heads).most_relevant(args.keep[0] if len(args.keep) == 1 else args.keep)
     with quiet():
         gated = load_gated(args.model, "encoder")
     kept += [[]] * (len(gated.attentions()["encoder"]) - len(kept))  # layers without heads are not in the report
