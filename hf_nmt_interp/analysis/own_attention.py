@@ -115,27 +115,34 @@ def _fingerprint(model: Any) -> str:
     return digest.hexdigest()[:16]
 
 
-def choose_attention(
-    model: Any, pairs: Pairs, batch_size: int = 16, heads: bool = True, shifted: bool | None = None
-) -> AttentionChoice:
-    """The layer and head whose links agree best with `occlusion_links`; `aer` is 1 - agreement.
+def choose_attention(model: Any, pairs: Pairs, batch_size: int = 16) -> AttentionChoice:
+    """The layer and head, plain or shifted, whose links agree best with `occlusion_links`; `aer` is 1 - agreement."""
+    return best_agreement(occlusion_agreements(model, pairs, batch_size))
 
-    Without `heads` only means over the heads of a layer are compared; `shifted` or not only these if it is not None.
+
+def best_agreement(found: dict[Key, float], heads: bool = True, shifted: bool | None = None) -> AttentionChoice:
+    """The best of `occlusion_agreements`, of equal ones the first.
+
+    Without `heads` only means over the heads of a layer are compared, with `shifted` only those that are, or are not.
     """
+    best = max(
+        (key for key in found if (heads or key[1] is None) and shifted in (None, key[2])), key=found.__getitem__
+    )
+    return AttentionChoice(*best, 1 - found[best])
+
+
+def occlusion_agreements(model: Any, pairs: Pairs, batch_size: int = 16) -> dict[Key, float]:
+    """Of each layer and head, plain and shifted: the share of `occlusion_links` that are its links too."""
     _, limit = capacity(model, "target")  # shifted weights need one more position
     pairs = pairs.pick([n for n, pair in enumerate(pairs) if limit is None or len(pair.ids.target_ids) < limit])
-    links = links_of_pairs(model, pairs, batch_size)
-    found = {key: links[key] for key in links if (heads or key[1] is None) and shifted in (None, key[2])}
+    found = links_of_pairs(model, pairs, batch_size)
     reference = [occlusion_links(model, pair, batch_size) for pair in pairs]
     total = sum(map(len, reference))
     if not found or not total:
         raise InputError("sources", None, "have no words to align", "name a method")
-
-    def agreement(key: Key) -> float:
-        return sum(len(a & b) for a, b in zip(found[key], reference, strict=True)) / total
-
-    best = max(found, key=agreement)  # of equal ones the first
-    return AttentionChoice(*best, 1 - agreement(best))
+    return {
+        key: sum(len(a & b) for a, b in zip(links, reference, strict=True)) / total for key, links in found.items()
+    }
 
 
 @torch.no_grad()

@@ -29,7 +29,7 @@ from hf_nmt_interp.analysis.alignment import (
     subword_links,
     word_scores,
 )
-from hf_nmt_interp.analysis.own_attention import SENTENCES, choose_attention
+from hf_nmt_interp.analysis.own_attention import SENTENCES, best_agreement, occlusion_agreements
 from hf_nmt_interp.analysis.symmetrization import HEURISTICS, flip, symmetrize
 from hf_nmt_interp.analysis.yardstick import STATISTICAL
 from hf_nmt_interp.attribution.api import explain
@@ -210,9 +210,9 @@ class AlignmentTable:
         if not self._choices and len(self.translators) == 1:
             self.say("choosing attention layers and heads by agreement with deleting source words")
             some = self._force("forward")[:SENTENCES]
-            for row, (heads, shifted) in CHOSEN.items():
-                choice = choose_attention(self.translators["forward"][0], some, self.batch_size, heads, shifted)
-                self._choices[row] = {"forward": choice.settings}
+            found = occlusion_agreements(self.translators["forward"][0], some, self.batch_size)
+            for row, which in CHOSEN.items():
+                self._choices[row] = {"forward": best_agreement(found, *which).settings}
         elif not self._choices:
             self.say("choosing attention layers and heads by agreement of the two directions")
             size = self.batch_size

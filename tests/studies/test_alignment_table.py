@@ -7,7 +7,7 @@ import pytest
 
 import hf_nmt_interp as hni
 from hf_nmt_interp.analysis.alignment import align_words, extract_links, joint_links, joint_scores
-from hf_nmt_interp.analysis.own_attention import choose_attention
+from hf_nmt_interp.analysis.own_attention import best_agreement, occlusion_agreements
 from hf_nmt_interp.analysis.stepwise import stepwise_links
 from hf_nmt_interp.analysis.symmetrization import HEURISTICS, flip
 from hf_nmt_interp.decoding.pairs import Pairs
@@ -108,9 +108,9 @@ def test_one_direction(translators, tmp_path) -> None:
     for row, extraction in zip(rows, ("argmax", "mutual"), strict=False):
         links = hni.align(model, tokenizer, *WORDS, "saliency", extraction=extraction)
         assert row["aer"] == hni.alignment_error_rate(links, *GOLD)["aer"]
-    pairs = Pairs.force(model, tokenizer, *WORDS)
+    found = occlusion_agreements(model, Pairs.force(model, tokenizer, *WORDS))
     for name, (heads, shifted) in CHOSEN.items():
-        choice = choose_attention(model, pairs, heads=heads, shifted=shifted)
+        choice = best_agreement(found, heads, shifted)
         assert choice.shifted == shifted
         assert heads or choice.head is None
         assert table._method(name, "forward") == ("attention", choice.settings)
