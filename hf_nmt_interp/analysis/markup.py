@@ -148,11 +148,12 @@ def _transfer(root: Node, words: Words) -> str:
         {(i, j) for i, j in found if _is_mark(source_words[i]) or not _is_mark(target_words[j])}
         for found in (words.links, words.more)
     )
-    placing = _Placing(_locate(source_words, root), n, links, more, words.sentences)
-    for gap, mark in placing.marks(root, (0, n)):
-        marks[gap].append(mark)
     spaced = [gap not in (0, n) and starts[gap] in breaks for gap in range(n + 1)]
     after = [*target_words, ""]
+    free = [gap in (0, n) or spaced[gap] or after[gap].startswith(CLOSING) for gap in range(n + 1)]
+    placing = _Placing(_locate(source_words, root), free, links, more, words.sentences)
+    for gap, mark in placing.marks(root, (0, n)):
+        marks[gap].append(mark)
     parts = (_render(marks[gap], gap == 0, spaced[gap], after[gap]) + after[gap] for gap in range(n + 1))
     return "".join(parts).strip()
 
@@ -199,12 +200,13 @@ def _render(marks: list[_Mark], first: bool, spaced: bool, next_word: str) -> st
 
 
 class _Placing:
-    """Finds a span of the `size` target words for each element and a gap for each point."""
+    """Finds a span of target words for each element and a gap for each point; `free` gaps may take a word."""
 
     def __init__(
-        self, words: list[Span], size: int, links: Links, more: Links, sentences: list[tuple[Span, Span]]
+        self, words: list[Span], free: list[bool], links: Links, more: Links, sentences: list[tuple[Span, Span]]
     ) -> None:
-        self.words, self.sentences = words, sentences
+        self.words, self.free, self.sentences = words, free, sentences
+        size = len(free) - 1
         self.linked = [{i for i, j in links if j == target} for target in range(size)]  # source words of each target
         self.more = [own | {i for i, j in more if j == target} for target, own in enumerate(self.linked)]
 
@@ -268,6 +270,10 @@ class _Placing:
         for start, end in taken:
             if start < gap < end:
                 gap = start if gap - start <= end - gap else end
+        if node.is_word:
+            inner = {n for start, end in taken for n in range(start + 1, end)}
+            free = [n for n in range(span[0], span[1] + 1) if self.free[n] and n not in inner]
+            gap = min(free, key=lambda n: abs(n - gap), default=gap)
         return gap
 
 

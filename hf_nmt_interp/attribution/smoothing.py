@@ -70,7 +70,7 @@ class Noise:
         generator = torch.Generator().manual_seed(int.from_bytes(key[:8], "big", signed=True))
         noise = torch.randn(embedding.shape, generator=generator).to(embedding)
         if self.sigma is None:
-            return noise * self.relative * embedding.double().std(correction=0).to(embedding)
+            return noise * self.relative * embedding.cpu().double().std(correction=0).to(embedding)
         return noise * self.sigma * (embedding.max() - embedding.min())
 
     def mean(

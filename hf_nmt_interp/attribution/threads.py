@@ -5,6 +5,7 @@ where another process keeps a core busy; so the threads get whole sentences, tok
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -70,8 +71,12 @@ def side_by_side(work: Callable[[Item], Found], items: Iterable[Item]) -> list[F
 
     def run() -> None:
         with torch.inference_mode(modes[0]), torch.set_grad_enabled(modes[1]):
-            for number, item in left:
-                found[number] = work(item)
+            try:
+                for number, item in left:
+                    found[number] = work(item)
+            except BaseException:
+                deque(left, 0)  # the other threads stop after the item they have
+                raise
 
     futures = [pool[1].submit(run) for _ in range(min(pool[0], len(items)) - 1)]
     token = _POOL.set(None)  # the caller works too, and what it calls does not divide its work again

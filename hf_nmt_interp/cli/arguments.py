@@ -55,6 +55,12 @@ def add_sentences(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=positive, metavar="N", help="take the first N sentences only")
 
 
+def add_reverse_prefix(parser: argparse._ActionsContainer) -> None:
+    """`--reverse-source-prefix`, beside `--reverse-model`."""
+    help = "text before every sentence that --reverse-model reads, as --source-prefix for --model"
+    parser.add_argument("--reverse-source-prefix", metavar="TEXT", help=help)
+
+
 def add_gold(parser: argparse.ArgumentParser) -> None:
     """`--gold` and `--gold-base`: the arguments of `read_gold_pairs`."""
     group = parser.add_argument_group("gold links")

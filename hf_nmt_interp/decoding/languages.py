@@ -50,7 +50,8 @@ def choose_languages(model: Any, tokenizer: Any, source: str | None, target: str
             problem = f"{type(tokenizer).__name__} has no languages to choose"
             raise InputError("source_lang" if source else "target_lang", None, problem, remedy)
         return
-    default = inspect.signature(type(tokenizer)).parameters["tgt_lang"].default  # SeamlessM4T's is always set
+    parameter = inspect.signature(type(tokenizer)).parameters.get("tgt_lang")
+    default = parameter.default if parameter else None  # SeamlessM4T's is always set
     if target is None and tokenizer.tgt_lang and tokenizer.tgt_lang.strip("_") != default:
         target = tokenizer.tgt_lang
     set_languages(model, tokenizer, source, target)
@@ -61,11 +62,14 @@ def check_target(model: Any, tokenizer: Any, generate: Mapping[str, Any] | None 
     """Refuse a checkpoint of many languages that was not given the one to translate to."""
     if not (tokens := language_tokens(tokenizer)):
         return
+    if {"tgt_lang", "decoder_input_ids"} & set(generate or {}):
+        return
     ids = set(tokenizer.convert_tokens_to_ids(list(tokens.values())))
     names = "forced_bos_token_id", "decoder_start_token_id"
     settings = model.generation_config, model.config, (generate or {}).get("generation_config")
     given = [(generate or {}).get(name) for name in names]
-    if not ids & {*given, *(getattr(place, name, None) for place in settings for name in names)}:
+    given += [getattr(place, name, None) for place in settings for name in names]
+    if not ids & {x for value in given for x in (value if isinstance(value, list) else [value])}:
         problem = f"{type(model).__name__} translates to {len(tokens)} languages, but was given none"
         raise InputError("target_lang", None, problem, f"give one of {_some(list(tokens))}")
 

@@ -40,6 +40,10 @@ def load(
     """
     from transformers import AutoModelForSeq2SeqLM
 
+    if not isinstance(name, str | os.PathLike):
+        raise InputError("name", str(name)[:40], "is not the name of a model", "give a folder, a Hub id or demo:en-de")
+    if not isinstance(source_prefix, str | None):
+        raise InputError("source_prefix", source_prefix, "is not text")
     name, dtype = os.fspath(name), str(dtype or "float32").removeprefix("torch.")
     check_choice("dtype", dtype, _DTYPES)
     with quiet():

@@ -84,12 +84,14 @@ def curve_of(model: Any, tokenizer: Any, pairs: list[tuple[str, str]], data: str
     from hf_nmt_interp.analysis.contributions import mean_curve
     from hf_nmt_interp.attribution import METHODS
     from hf_nmt_interp.attribution.api import attribute
+    from hf_nmt_interp.attribution.registry import default_settings
 
     if not pairs:
         return None
     if not METHODS[method].fits(model):
         return {"method": method, "rows": []}
-    results = attribute(model, tokenizer, [s for s, _ in pairs], [t for _, t in pairs], method)
+    sides = [s for s, _ in pairs], [t for _, t in pairs]
+    results = attribute(model, tokenizer, *sides, method, **default_settings(method))  # as `contributions` does
     curve = mean_curve(result.source_contribution for result in results)
     known = [row for row in curve.rows() if row["sentences"] > 1]
     rows = [row | {end: f"{row[end]:.3f}" for end in ("mean", "low", "high")} for row in known]

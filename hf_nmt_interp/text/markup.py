@@ -20,11 +20,12 @@ _ITEM = re.compile(
     rf"""(?i:{_KEPT.format(1)}(?:[-+/]{_KEPT.format(2)})*)
       | <(?P<close>/)?(?:(?P<name>[A-Za-z][\w:.-]*){_ATTRIBUTES}|(?P<number>\d+))/?>  # a tag: <b>, <a href="#">, <0>
       | <!--.*?-->
-      | \w+(?:&(?:amp|\#38|\#[xX]26);\w+)+ | (?P<entity>{_ENTITY})  # AT&amp;T, &lt;
-      | \b(?:(?:https?|ftp)://|www\.)[^\s<>"']*[^\s<>"'.,;:!?)\]}}] | [\w.+-]+@[\w-]+(?:\.[\w-]+)+  # addresses
+      | (?<!\w)\w+(?:&(?:amp|\#38|\#[xX]26);\w+)+ | (?P<entity>{_ENTITY})  # AT&amp;T, &lt;
+      | \b(?:(?:https?|ftp)://|www\.)[^\s<>"']*[^\s<>"'.,;:!?)\]}}]  # addresses
+      | (?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+
       | \{{\s*\w+\s*,\s*(?:plural|select|selectordinal|number|date|time|ordinal|spellout|duration)\b{_NESTED}\}}  # ICU
       | [\#@]?(?:\{{\{{[^{{}}]*\}}\}} | \$?\{{[\w.:-]*\}})  # {{{{name}}}}, #{{{{id}}}}, ${{name}}, {{0}}
-      | (?!(?<=\d)%[a-z]\w)%(?:\(\w+\)|\d+\$)?(?:[-+0]?\d*(?:\.\d+)?[difgx]|[s@])  # %s, %1$s, %(name)s, %.2f
+      | (?!(?<=\d)%[-+]?[a-z]\w)%(?:\(\w+\)|\d+\$)?(?:[-+0]?\d*(?:\.\d+)?[difgx]|[s@])  # %s, %1$s, %(name)s, %.2f
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -36,6 +37,9 @@ _BLOCK = re.compile(  # tags at which a sentence ends
 )
 SEPARATOR = "\x1e"  # stands at such a tag; it is whitespace
 _SENTENCE = re.compile(rf"{SEPARATOR}\s*|(?<=[.!?…])[\"'”»)]*\s+(?=[\"'“«„¿¡(]*[^\W\d_a-zß-öø-ÿ])|(?<=[。！？])")
+_ABBREVIATED = re.compile(  # initials, ordinal numbers, titles: no end of a sentence
+    r"(?<![^\W_])(?:\d+|[^\W\d_]|Dr|Mr|Mrs|Ms|Prof|St|Jr|Sr|No|Nr|vs|ca|bzw|usw|vgl|Hr|Fr|Abs|Art)\.\Z"
+)
 _IN_WORDS = "'’-\u00ad\u2010\u2011"  # marks inside words
 CLOSING = tuple(".,;:!?)]}»”…%")  # marks that follow a word without a space
 _DEEPEST = 100  # nested tags
@@ -58,6 +62,11 @@ class Node:
     def is_point(self) -> bool:
         return not self.close
 
+    @property
+    def is_word(self) -> bool:
+        """Whether it is a point that needs spaces around it: an address, `AT&amp;T`."""
+        return self.is_point and self.open[:1].isalnum()
+
 
 def parse(text: str) -> tuple[Node, str]:
     """The tree of a marked-up text, its root being an element without tags, and the text without mark-up."""
@@ -77,10 +86,11 @@ def parse(text: str) -> tuple[Node, str]:
                 raise InputError("source", None, f"{item} at {match.start()} closes no open tag; tags must be nested")
             node.close, node.end = item, size
             begin, before = begins.pop()
-            if size == node.start and node.children:  # only points inside: it moves in one piece
+            if size == node.start and any(child.is_point for child in node.children):  # only points inside: it moves in one piece
                 open_nodes[-1].children[-1] = Node(text[begin:at], size, end=size, spaces=(before, after))
         elif name is None or item.endswith("/>") or (name.lower() in _VOID and not re.search(rf"</{name}[\s>]", text)):
-            open_nodes[-1].children.append(Node(item, size, end=size, spaces=(before, after)))
+            spaces = (True, True) if item[0].isalnum() else (before, after)
+            open_nodes[-1].children.append(Node(item, size, end=size, spaces=spaces))
             plain += _POINT + " " * character.isspace()
         else:
             node = Node(item, size, close="?")
@@ -119,7 +129,7 @@ def _tidy(text: str) -> str:
             return ""
         return SEPARATOR if SEPARATOR in run else " "
 
-    return re.sub(rf"\s*(?:{_POINT}\s*)+", space, text)
+    return re.sub(rf"(?<!\s)\s*(?:{_POINT}\s*)+", space, text)
 
 
 def _name(tag: str) -> str:
@@ -132,10 +142,11 @@ def separated(text: str) -> str:
 
 
 def sentences(text: str) -> list[str]:
-    """Sentences of a text, which end at `.!?` before a capital letter and at block tags.
+    """Sentences of a text, which end at `.!?` before a capital letter and at block tags; some may stay together.
 
-    >>> sentences("It is 5 p.m. now. She left! (He stayed.) Why?")
-    ['It is 5 p.m. now.', 'She left!', '(He stayed.)', 'Why?']
+    >>> sentences("It is 5 p.m. now. Dr. No left on 3. October! (He stayed.) Why?")
+    ['It is 5 p.m. now.', 'Dr. No left on 3. October!', '(He stayed.)', 'Why?']
     """
-    ends = [0, *(match.end() for match in _SENTENCE.finditer(text)), len(text)]
+    found = [m for m in _SENTENCE.finditer(text) if not _ABBREVIATED.search(text[max(0, m.start() - 8) : m.start()])]
+    ends = [0, *(match.end() for match in found), len(text)]
     return [text[start:end].strip() for start, end in pairwise(ends) if start < end]

@@ -4,6 +4,7 @@ Also for text/markup.py.
 """
 
 import re
+import time
 from collections import Counter
 from xml.etree import ElementTree
 
@@ -189,6 +190,21 @@ def test_wrong_input():
         hni.transfer_markup("a", translation="b", links={(1, 0)})
     with pytest.raises(hni.InputError, match="links: 1 given for 2 sources"):
         hni.transfer_markup(["a", "b"], translation=["a", "b"], links=[set()])
+
+
+def test_words_are_not_glued_to_addresses():
+    links = {(0, 0), (1, 1), (2, 2)}
+    source, translation = "He said (www.x.org) this.", "Er sagte „Das“."
+    result = hni.transfer_markup(source, translation=translation, links=links)
+    assert result == "Er sagte www.x.org „Das“."
+    assert strip_markup(result) == translation
+
+
+def test_hostile_text_takes_little_time():
+    for text in ("a" * 20_000, "%" + "0" * 20_000, " " * 20_000, "<!--" * 5_000, "a." * 10_000 + "@"):
+        start = time.process_time()
+        assert isinstance(strip_markup(text), str)
+        assert time.process_time() - start < 2
 
 
 def test_any_iterable_of_texts_is_taken():

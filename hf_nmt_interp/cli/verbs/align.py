@@ -34,7 +34,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TextIO
 
-from hf_nmt_interp.cli.arguments import add_decoding, add_model, generate_options
+from hf_nmt_interp.cli.arguments import add_decoding, add_model, add_reverse_prefix, generate_options
 from hf_nmt_interp.cli.output import write_json
 from hf_nmt_interp.cli.paths import InputFile, OutputFile, OutputLines
 from hf_nmt_interp.cli.sharded_run import (
@@ -78,6 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--threshold", type=float, default=0.2, metavar="P", help="default: %(default)s")
     group.add_argument("--reverse-model", metavar="NAME", help="translator of the other direction, to symmetrise with")
+    add_reverse_prefix(group)
     help = "intersection, union, grow-diag, grow-diag-final (default with --reverse-model), grow-diag-final-and"
     group.add_argument("--symmetrize", metavar="NAME", help=help)
     help = "multiply the soft scores of both directions before links are taken"
@@ -105,7 +106,8 @@ def run(args: argparse.Namespace) -> None:
         if getattr(args, flag) and not args.reverse_model:
             raise InputError(f"--{flag}", None, "needs the other direction", "give --reverse-model")
     if args.least is not None and not args.joint:
-        raise InputError("--least", None, "is for the scores of both directions", "give --joint")
+        remedy = "give --reverse-model" if args.preset else "give --joint"
+        raise InputError("--least", None, "is for the scores of both directions", remedy)
     if args.shards:
         refuse(args, "output", "format", "translations")
         run_corpus(args, (args.source, args.target), lambda: _Aligner(args))
@@ -204,9 +206,9 @@ class _Aligner(Job):
             raise InputError("--set", None, "a setting of which method? give --method")
         self.settings: dict[str, Any] = parse_method_settings(methods[0][0], args.set) if methods else {}
         self.settings |= {name: getattr(args, name) for name in ("method", "extraction", "threshold", "batch_size")}
-        self.generate, codes = generate_options(args), (args.source_lang, args.target_lang)
+        self.generate, back = generate_options(args), (args.target_lang, args.source_lang, args.reverse_source_prefix)
         self.forward = load_for(args)
-        self.backward = load(args.reverse_model, args.device, *codes[::-1]) if args.reverse_model else None
+        self.backward = load(args.reverse_model, args.device, *back) if args.reverse_model else None
         self.own: list[dict[str, Any]] = [{}, {}]  # settings of each direction
         for translator in (self.forward, self.backward) if self.backward else (self.forward,):
             align_words(*translator, [], [], **self.settings)  # wrong settings too

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hf_nmt_interp.cli.arguments import add_gold, add_model, positive, read_gold_pairs
+from hf_nmt_interp.cli.arguments import add_gold, add_model, add_reverse_prefix, positive, read_gold_pairs
 from hf_nmt_interp.cli.output import Row, open_output, write_json
 from hf_nmt_interp.cli.paths import InputFile, OutputFolder
 from hf_nmt_interp.errors import InputError, check_choice
@@ -48,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     help = "translator of the other direction (default: a table of one direction)"
     parser.add_argument("--reverse-model", metavar="NAME", help=help)
+    add_reverse_prefix(parser)
     group = parser.add_argument_group("table")
     group.add_argument("--table", nargs="+", choices=_TABLES, help="default: all; free only with --statistical")
     group.add_argument("--method", action="append", metavar="NAME", help="a line of the table; may be repeated")
@@ -89,7 +90,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _table(args: argparse.Namespace) -> "tuple[AlignmentTable, list[tuple[str, str]]]":
     """The table, and the gold sentence pairs beyond its limit."""
-    from hf_nmt_interp.cli.loading import load
+    from hf_nmt_interp.cli.loading import load, load_for
     from hf_nmt_interp.studies.alignment_table import AlignmentTable
     from hf_nmt_interp.text.corpus import read_lines
     from hf_nmt_interp.text.spelling import new_spelling
@@ -99,9 +100,8 @@ def _table(args: argparse.Namespace) -> "tuple[AlignmentTable, list[tuple[str, s
         sides = zip(*pairs, strict=True)
         texts = [new_spelling(side, read_lines(path)) for side, path in zip(sides, args.train, strict=True)]
         pairs = list(zip(*texts, strict=True))
-    codes = args.source_lang, args.target_lang
-    reverse = load(args.reverse_model, args.device, *codes[::-1]) if args.reverse_model else None
-    models = load(args.model, args.device, *codes), reverse
+    back = args.target_lang, args.source_lang, args.reverse_source_prefix
+    models = load_for(args), load(args.reverse_model, args.device, *back) if args.reverse_model else None
     limit = args.limit or len(pairs)
     log = Path(args.folder, "log.txt")
     start = time.monotonic()

@@ -30,13 +30,13 @@ def run(args: argparse.Namespace) -> None:
     asked = {text: parse_method(text) for text in args.method or METHODS}
     sentences = read_sentences(args)
 
-    from hf_nmt_interp.attribution.registry import make_method
+    from hf_nmt_interp.attribution.registry import make_method, word_settings
     from hf_nmt_interp.cli.loading import load_for
     from hf_nmt_interp.metrics.faithfulness import compare
 
     model, tokenizer = load_for(args)
     fitting = {text: of for text, of in asked.items() if args.method or METHODS[of[0]].fits(model)}
-    methods = {text: make_method(model, name, **settings) for text, (name, settings) in fitting.items()}
+    methods = {text: make_method(model, name, **word_settings(name, own)) for text, (name, own) in fitting.items()}
     found = compare(model, tokenizer, sentences, methods, args.batch_size, generate_options(args), show_progress)
     ranked = sorted(found, key=lambda name: -found[name].area["comprehensiveness"])
     rows: list[Row] = []

@@ -75,6 +75,8 @@ def _marked_up(
         found = try_rows(lambda some: transfer_markup(some, model, tokenizer, **options), texts)
         for (number, sentence), translation in zip(chunk, found, strict=True):
             if isinstance(translation, InputError):
+                if translation.argument not in ("source", "sources"):  # not about this line
+                    raise translation
                 report.row(number, translation)
                 translation = sentence
             yield {"source": sentence, "translation": translation}
