@@ -86,7 +86,8 @@ def parse(text: str) -> tuple[Node, str]:
                 raise InputError("source", None, f"{item} at {match.start()} closes no open tag; tags must be nested")
             node.close, node.end = item, size
             begin, before = begins.pop()
-            if size == node.start and any(child.is_point for child in node.children):  # only points inside: it moves in one piece
+            if size == node.start and any(child.is_point for child in node.children):
+                # without text inside, it moves in one piece
                 open_nodes[-1].children[-1] = Node(text[begin:at], size, end=size, spaces=(before, after))
         elif name is None or item.endswith("/>") or (name.lower() in _VOID and not re.search(rf"</{name}[\s>]", text)):
             spaces = (True, True) if item[0].isalnum() else (before, after)
