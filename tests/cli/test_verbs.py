@@ -278,6 +278,20 @@ def test_demo_writes_a_page(run, model_folder, tmp_path, monkeypatch) -> None:
     assert max(map(len, out.split("\nWrote")[0].splitlines())) <= 80
 
 
+def test_demo_replaces_pages_of_demos_and_no_other_file(run, model_folder, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "demo.html"
+    page.write_text("<title>mine</title>", encoding="utf-8")
+    code, out, err = run("demo", "--model", tmp_path / "none", "A cat.")
+    assert (code, out) == (2, "")
+    problem = "demo.html exists and is not a page of the demo; name another file, e.g. --output demo-2.html"
+    assert err == f"hf-nmt-interp demo: error: --output: {problem}\n"
+    assert page.read_text(encoding="utf-8") == "<title>mine</title>"
+    for arguments in (["--output", "demo.html", "A cat."], ["A dog."]):  # named, then the page of an earlier demo
+        assert run("demo", "--model", model_folder, *arguments).code == 0
+        assert arguments[-1] in page.read_text(encoding="utf-8")
+
+
 def test_demo_with_the_box(run, tmp_path) -> None:
     from hf_nmt_interp.models.demo import box
 
