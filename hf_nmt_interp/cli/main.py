@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from hf_nmt_interp.cli.arguments import chosen_format
 from hf_nmt_interp.cli.paths import check_outputs
 from hf_nmt_interp.cli.sharded_run import check_processes
 from hf_nmt_interp.cli.verbs import VERBS, load_verb
@@ -55,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not trains:
             check_processes(args)
         check_outputs(args)
+        if getattr(args, "formats", ()):
+            chosen_format(args)  # refuses unknown endings before the work
         args.run(args)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader, e.g. `head`, has enough

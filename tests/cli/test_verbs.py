@@ -80,6 +80,35 @@ def test_output_errors(translate, tmp_path) -> None:
     assert "Is a directory" in translate("--output", tmp_path, ONE).err
 
 
+@pytest.mark.parametrize(
+    ("verb", "name", "endings"),
+    [
+        ("attribute", "x.png", ".json, .jsonl, .tsv, .html, .htm or .txt"),
+        ("heads", "a.b/x.TSV", ".json, .jsonl, .csv or .txt"),
+        ("contributions", "x.html.gz", ".json, .jsonl, .tsv, .html, .htm or .txt"),
+    ],
+)
+def test_unknown_endings_of_outputs_are_refused(run, tmp_path, verb, name, endings) -> None:
+    output = tmp_path / name
+    output.parent.mkdir(exist_ok=True)
+    problem = f"--output: {str(output)!r} does not end in {endings}; choose one of these endings, or name a --format"
+    ran = run(verb, "--model", tmp_path / "never-loaded", ONE, "--output", output)
+    assert ran == (2, "", f"hf-nmt-interp {verb}: error: {problem}\n")
+    assert not output.exists()
+
+
+def test_other_endings_are_for_lines_of_text_or_a_named_format(translate, attribute, tmp_path) -> None:
+    for name, begins in (("x.de", ""), ("x.txt", ""), ("x.HTM", "<!doctype html>"), ("x.jsonl", "{")):
+        assert translate(ONE, "--output", tmp_path / name).code == 0
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert text[: len(begins)] == begins
+        assert (ONE in text) == bool(begins)  # lines of text are translations alone
+    for name, options in (("x.png", ["--format", "table"]), ("y.txt", []), ("a.b/x", [])):
+        (tmp_path / "a.b").mkdir(exist_ok=True)
+        assert attribute(ONE, "--output", tmp_path / name, *options).code == 0
+        assert "→" in (tmp_path / name).read_text(encoding="utf-8")
+
+
 def test_devices_and_links_are_written_through(translate, tmp_path) -> None:
     assert translate("--output", "/dev/null", ONE).code == 0
     assert not open("/dev/null", "rb").read()  # noqa: SIM115
