@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.cli.main import make_parser
+from hf_nmt_interp.training.launch import find_scripts
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("model_cards/*.md"))]
@@ -39,6 +40,8 @@ def assert_understood(block: str) -> None:
             if word.startswith("trainer_scripts/"):
                 assert (ROOT / word).exists(), f"{word} does not exist"
                 parser = load_script(ROOT / word).make_parser()
+            elif words[at : at + 2] == ["hf-nmt-interp", "train"]:
+                parser, at = load_script(find_scripts()[words[at + 2]]).make_parser(), at + 2
             elif word == "hf-nmt-interp" and at == 0:
                 parser = make_parser()
             else:

@@ -13,7 +13,9 @@ from hf_nmt_interp.text.tokens import check_text
 
 MODEL = "demo:en-de"
 OUTPUT_FORMATS = ("table", "json", "tsv", "html")
-_ENDINGS = {"jsonl": "json", "htm": "html"}  # of files whose format has another name
+_ENDINGS = {".json": "json", ".jsonl": "json", ".tsv": "tsv", ".csv": "csv", ".html": "html", ".htm": "html"}
+_ENDINGS |= {".parquet": "parquet"}
+_LINES = ("text", "pharaoh")  # formats of files that may have any other ending, e.g. that of a language
 
 
 def positive(text: str) -> int:
@@ -73,7 +75,7 @@ def add_gold(parser: argparse.ArgumentParser) -> None:
 def add_output(parser: argparse.ArgumentParser, formats: Sequence[str] = OUTPUT_FORMATS) -> None:
     """`--format`, whose default is the first one, and `--output`."""
     group = parser.add_argument_group("output")
-    help = f"default: by the ending of --output's name, else {formats[0]}"
+    help = f"default: by the ending of --output's name, {formats[0]} if it has none"
     group.add_argument("--format", choices=formats, help=help)
     group.add_argument("--output", type=OutputFile, metavar="FILE", help="complete or not at all (default: stdout)")
     parser.set_defaults(formats=formats)
@@ -99,12 +101,19 @@ def add_translating(
 
 
 def chosen_format(args: argparse.Namespace) -> str:
-    """The format of the arguments, else that of the output's ending, else the verb's first."""
-    if args.format:
-        return args.format
-    ending = (args.output or "").rpartition(".")[2].lower()
-    guess = _ENDINGS.get(ending, ending)
-    return guess if guess in args.formats else args.formats[0]
+    """The format of the arguments, else that of the output's ending, else the verb's first; refuses other endings."""
+    first = args.formats[0]
+    ending = Path(args.output or "").suffix.lower()
+    if args.format or not ending:
+        return args.format or first
+    known = {end: kind for end, kind in _ENDINGS.items() if kind in args.formats}
+    if first == "table":
+        known |= {".txt": first}
+    if ending not in known and first not in _LINES:
+        *endings, last = known
+        problem = f"does not end in {', '.join(endings)} or {last}"
+        raise InputError("--output", args.output, problem, "choose one of these endings, or name a --format")
+    return known.get(ending, first)
 
 
 def labelled(names: Sequence[str], argument: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from hf_nmt_interp.cli.arguments import chosen_format
 from hf_nmt_interp.cli.paths import check_outputs
 from hf_nmt_interp.cli.sharded_run import check_processes
 from hf_nmt_interp.cli.verbs import VERBS, load_verb
@@ -47,12 +48,16 @@ def make_parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; the exit code is 0, or 2 for an error of the user."""
     args = make_parser().parse_args(argv)
-    for library in ("TRANSFORMERS", "HF_HUB"):  # read when the library is imported
+    trains = args.verb == "train"  # its scripts show what libraries log, and several processes share their work
+    for library in () if trains else ("TRANSFORMERS", "HF_HUB"):  # read when the library is imported
         os.environ.setdefault(f"{library}_VERBOSITY", "error")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle threads sleep: spinning, they take turns with busy ones
     try:
-        check_processes(args)
+        if not trains:
+            check_processes(args)
         check_outputs(args)
+        if getattr(args, "formats", ()):
+            chosen_format(args)  # refuses unknown endings before the work
         args.run(args)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader, e.g. `head`, has enough

@@ -125,33 +125,45 @@ def _head(row: Row) -> Head:
 def plot_pruning(models: Sequence[PrunedModel], path: str | Path) -> None:
     """BLEU against the heads that are left, and the encoder's heads by role, a column for each model with a report.
 
-    Heads of the same role are in order of their relevance before pruning, the most relevant at the bottom.
+    Heads of the same role are in order of their relevance before pruning, the most relevant at the bottom. A panel
+    without models, e.g. of roles where there is no report, is left out.
     """
+    scored = [model for model in models if "test_bleu" in model.scores]
+    known = [model for model in models if model.kinds_of_roles()]
+    drawn = [(draw, some, width) for draw, some, width in ((_draw_bleu, scored, 1), (_draw_roles, known, 1.4)) if some]
+    if not drawn:
+        problem = "there is nothing to draw: no BLEU of a test and no roles of encoder heads"
+        raise InputError("figure", None, problem, f"train with --test, or write RUN/{REPORT} with the verb heads")
+    figure, grid = panels(1, len(drawn), (3.7, 3.5), width_ratios=[width for *_, width in drawn])
+    for axis, (draw, some, _) in zip(grid[0], drawn, strict=True):
+        draw(axis, some)
+    save(figure, path, csv_text([model.row() for model in models]))
+
+
+def _draw_bleu(axis: Any, models: Sequence[PrunedModel]) -> None:
+    counts = [sum(map(sum, model.heads.values())) for model in models]
+    for model, heads in zip(models, counts, strict=True):
+        bleu, is_right = model.scores["test_bleu"], 2 * heads > min(counts) + max(counts)
+        axis.plot(heads, bleu, "s" if model.penalty is None else "o", color=PALETTE[0])
+        axis.annotate(f" {model.name} ", (heads, bleu), fontsize=7, va="bottom", ha="right" if is_right else "left")
+    axis.set(xlabel="heads left, of all kinds", ylabel="BLEU")
+    axis.margins(0.15)
+
+
+def _draw_roles(axis: Any, models: Sequence[PrunedModel]) -> None:
     from matplotlib.patches import Patch
 
-    figure, grid = panels(1, 2, (3.7, 3.5), width_ratios=[1, 1.4])
-    left, right = grid[0]
-    scored = [model for model in models if "test_bleu" in model.scores]
-    counts = [sum(map(sum, model.heads.values())) for model in scored]
-    for model, heads in zip(scored, counts, strict=True):
-        bleu, is_right = model.scores["test_bleu"], 2 * heads > min(counts) + max(counts)
-        left.plot(heads, bleu, "s" if model.penalty is None else "o", color=PALETTE[0])
-        left.annotate(f" {model.name} ", (heads, bleu), fontsize=7, va="bottom", ha="right" if is_right else "left")
-    left.set(xlabel="heads left, of all kinds", ylabel="BLEU")
-    left.margins(0.15)
-    known = [model for model in models if model.kinds_of_roles()]  # of the others there is no report
     hatches = dict(zip(role_colours(), cycle(HATCHES[1:]), strict=False)) | {NO_ROLE: ""}
     looks: Any = {r: {"facecolor": c, "edgecolor": "#999999", "hatch": hatches[r]} for r, c in role_colours().items()}
-    for column, model in enumerate(known):
+    for column, model in enumerate(models):
         for row, (name, roles) in enumerate(model.kinds_of_roles().items()):
             for i, role in enumerate(roles):  # a stripe for each
                 left_end, width = column - 0.4 + i * 0.8 / len(roles), 0.8 / len(roles)
-                right.bar(left_end, 0.9, bottom=row, width=width, align="edge", linewidth=0.4, **looks[role])
-            right.text(column, row + 0.42, name, ha="center", va="center", fontsize=6)
-    right.set_xticks(range(len(known)), [model.name for model in known], fontsize=7, rotation=30, ha="right")
-    right.set_ylabel("encoder heads, layer.number")
-    right.legend(handles=[Patch(label=role, **look) for role, look in looks.items()], frameon=False, fontsize=7)
-    save(figure, path, csv_text([model.row() for model in models]))
+                axis.bar(left_end, 0.9, bottom=row, width=width, align="edge", linewidth=0.4, **looks[role])
+            axis.text(column, row + 0.42, name, ha="center", va="center", fontsize=6)
+    axis.set_xticks(range(len(models)), [model.name for model in models], fontsize=7, rotation=30, ha="right")
+    axis.set_ylabel("encoder heads, layer.number")
+    axis.legend(handles=[Patch(label=role, **look) for role, look in looks.items()], frameon=False, fontsize=7)
 
 
 def plot_layers(models: Sequence[PrunedModel], path: str | Path) -> None:

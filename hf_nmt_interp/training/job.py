@@ -26,6 +26,7 @@ from hf_nmt_interp.training.callbacks import ContributionCallback, Stopwatch
 from hf_nmt_interp.training.cards import hub_name, write_card
 from hf_nmt_interp.training.checkpoints import UNFINISHED, list_checkpoints
 from hf_nmt_interp.training.data import Restartable, encode_examples
+from hf_nmt_interp.training.launch import find_scripts
 from hf_nmt_interp.training.word_dropout import WordDropout
 
 
@@ -56,6 +57,9 @@ def command() -> str:
     """The command that runs, with the values of tokens hidden."""
     script, *words = without_tokens(sys.argv)
     place = Path(script).resolve()
+    if place.parent == Path(__file__).resolve().parents[1] / "trainer_scripts":  # installed
+        name = next(name for name, path in find_scripts().items() if path == place)
+        return shlex.join(["hf-nmt-interp", "train", name, *words])
     ours = place.parent.name == "trainer_scripts"  # elsewhere the folder is this machine's own business
     return shlex.join(["python", f"trainer_scripts/{place.name}" if ours else place.name, *words])
 

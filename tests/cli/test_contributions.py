@@ -61,6 +61,36 @@ def test_several_models_and_checkpoints(run, model_folder, files, tmp_path):
     assert (tmp_path / "c-training.svg").exists()
 
 
+def test_the_pairs_that_a_study_uses_are_counted(run, model_folder, files):
+    def counted(*options):
+        ran = run("contributions", *files, "--compare", f"a={model_folder}", *options)
+        return max(row["sentences"] for row in rows_of(ran)), ran.err
+
+    used, err = counted()
+    row = rows_of(run("contributions", *files, "--compare", f"a={model_folder}"))[0]
+    lengths = f"of {row['source_tokens']} source and {row['target_tokens']} target tokens"
+    assert 1 < used < len(SOURCES)
+    assert err == f"used {used} of {len(SOURCES)} pairs: those {lengths}\n"
+    assert counted("--pairs", 1) == (1, f"used 1 of {len(SOURCES)} pairs: the first 1 (--pairs) {lengths}\n")
+    near, err = counted("--within", 7)
+    assert used < near < len(SOURCES)
+    assert err == f"used {near} of {len(SOURCES)} pairs: those {lengths} (--within 7)\n"
+    assert counted("--within", 99) == (len(SOURCES), "")
+
+
+def test_a_table_of_a_study_has_the_sentences_of_each_row(run, model_folder, files):
+    arguments = ["contributions", *files[:-2], "--compare", f"a={model_folder}", f"b={model_folder}"]
+    used = run(*arguments).err.split()[1]
+    head, _, first, *_ = run(*arguments).out.strip().splitlines()
+    assert head.split() == ["model", "statistic", "pos", "mean", "low", "high", "n"]
+    assert first.split()[:3] == ["a", "source_contribution", "0"]
+    assert first.split()[-1] == used
+    several = run(*arguments, "--prefix", "reference", "random", "--statistic", "accuracy").out
+    assert several.split()[:6] == ["model", "pos", "mean", "low", "high", "n"]  # of references alone
+    several = run(*arguments, "--prefix", "reference", "random", "--statistic", "source_part").out
+    assert several.split()[:7] == ["model", "prefix", "pos", "mean", "low", "high", "n"]
+
+
 def test_models_of_other_vocabularies_are_refused(run, model_folder, files):
     ran = run("contributions", *files, "--compare", f"a={model_folder}", "b=demo:en-de")
     assert ran.code == 2

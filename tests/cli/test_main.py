@@ -49,7 +49,11 @@ def here(tmp_path, monkeypatch, gated_folder, calibrated_folder):
         (tmp_path / f"{language}_pud-ud-test.conllu").write_text(TREE, encoding="utf-8")
     files = {"train.en": "A dog.\nTwo shells.\n", "train.de": "Ein Hund.\nZwei Muscheln.\n"}
     files["test.en"] = files["train.en"]
-    model = {"heads_by_layer": {"encoder": [1, 1], "decoder": [2, 2], "cross": [2, 2]}, "parameters": 9}
+    model = {
+        "heads_by_layer": {"encoder": [1, 1], "decoder": [2, 2], "cross": [2, 2]},
+        "parameters": 9,
+        "test_bleu": 1.0,
+    }
     files["runs/l0/results.json"] = json.dumps({"penalty": 0.1, "before": model, "pruned": model})
     files["runs/l0/gates.csv"] = "step,kind,layer,head,log_alpha,open\n0,encoder,0,0,3.0,0.97\n"
     heads = [{"kind": "encoder", "layer": n // 2, "head": n % 2, "relevance": 0.5, "roles": []} for n in range(4)]
@@ -77,7 +81,7 @@ def test_examples_of_the_help_run(example: str, run, model_folder, here) -> None
     assert program == "hf-nmt-interp"
     if "--model" in rest:
         rest = [str(model_folder) if word.startswith("demo:") else word for word in rest]
-    elif verb not in ("env", "aer", "merge", "pruning-table", "push"):
+    elif verb not in ("env", "aer", "merge", "pruning-table", "push", "train"):
         rest += ["--model", str(model_folder)]
     code, out, err = run(verb, *rest)
     assert (code, err) == (0, "")

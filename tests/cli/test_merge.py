@@ -69,6 +69,15 @@ def test_merge_does_not_advise_to_delete_what_it_may_not_read(work, run, tmp_pat
     assert run("merge", tmp_path / "run", "--output", tmp_path / "out") == (2, "", expected)
 
 
+def test_merge_knows_the_endings_of_the_verb(work, run, tmp_path) -> None:
+    assert work("align").code == 0
+    assert run("merge", tmp_path / "run", "--output", tmp_path / "out.links").code == 0
+    assert work("attribute", folder="scores").code == 0
+    code, _, err = run("merge", tmp_path / "scores", "--output", tmp_path / "out.tsv")
+    assert (code, "out.tsv' does not end in .json, .jsonl or .parquet; choose one" in err) == (2, True)
+    assert not (tmp_path / "out.tsv").exists()
+
+
 def test_merge_of_nothing(work, run, tmp_path) -> None:
     (tmp_path / "empty").touch()
     assert work("align", "--shard-format", "parquet", files=[tmp_path / "empty"]).code == 0

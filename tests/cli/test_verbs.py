@@ -80,6 +80,35 @@ def test_output_errors(translate, tmp_path) -> None:
     assert "Is a directory" in translate("--output", tmp_path, ONE).err
 
 
+@pytest.mark.parametrize(
+    ("verb", "name", "endings"),
+    [
+        ("attribute", "x.png", ".json, .jsonl, .tsv, .html, .htm or .txt"),
+        ("heads", "a.b/x.TSV", ".json, .jsonl, .csv or .txt"),
+        ("contributions", "x.html.gz", ".json, .jsonl, .tsv, .html, .htm or .txt"),
+    ],
+)
+def test_unknown_endings_of_outputs_are_refused(run, tmp_path, verb, name, endings) -> None:
+    output = tmp_path / name
+    output.parent.mkdir(exist_ok=True)
+    problem = f"--output: {str(output)!r} does not end in {endings}; choose one of these endings, or name a --format"
+    ran = run(verb, "--model", tmp_path / "never-loaded", ONE, "--output", output)
+    assert ran == (2, "", f"hf-nmt-interp {verb}: error: {problem}\n")
+    assert not output.exists()
+
+
+def test_other_endings_are_for_lines_of_text_or_a_named_format(translate, attribute, tmp_path) -> None:
+    for name, begins in (("x.de", ""), ("x.txt", ""), ("x.HTM", "<!doctype html>"), ("x.jsonl", "{")):
+        assert translate(ONE, "--output", tmp_path / name).code == 0
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert text[: len(begins)] == begins
+        assert (ONE in text) == bool(begins)  # lines of text are translations alone
+    for name, options in (("x.png", ["--format", "table"]), ("y.txt", []), ("a.b/x", [])):
+        (tmp_path / "a.b").mkdir(exist_ok=True)
+        assert attribute(ONE, "--output", tmp_path / name, *options).code == 0
+        assert "→" in (tmp_path / name).read_text(encoding="utf-8")
+
+
 def test_devices_and_links_are_written_through(translate, tmp_path) -> None:
     assert translate("--output", "/dev/null", ONE).code == 0
     assert not open("/dev/null", "rb").read()  # noqa: SIM115
@@ -276,6 +305,20 @@ def test_demo_writes_a_page(run, model_folder, tmp_path, monkeypatch) -> None:
     assert "Wrote demo.html" in out
     assert (tmp_path / "demo.html").as_uri() in out
     assert max(map(len, out.split("\nWrote")[0].splitlines())) <= 80
+
+
+def test_demo_replaces_pages_of_demos_and_no_other_file(run, model_folder, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "demo.html"
+    page.write_text("<title>mine</title>", encoding="utf-8")
+    code, out, err = run("demo", "--model", tmp_path / "none", "A cat.")
+    assert (code, out) == (2, "")
+    problem = "demo.html exists and is not a page of the demo; name another file, e.g. --output demo-2.html"
+    assert err == f"hf-nmt-interp demo: error: --output: {problem}\n"
+    assert page.read_text(encoding="utf-8") == "<title>mine</title>"
+    for arguments in (["--output", "demo.html", "A cat."], ["A dog."]):  # named, then the page of an earlier demo
+        assert run("demo", "--model", model_folder, *arguments).code == 0
+        assert arguments[-1] in page.read_text(encoding="utf-8")
 
 
 def test_demo_with_the_box(run, tmp_path) -> None:

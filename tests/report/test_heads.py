@@ -9,7 +9,7 @@ from hf_nmt_interp.analysis.heads import fact_types, head_facts, head_report, re
 from hf_nmt_interp.analysis.roles import HEAD_SCORES
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.heads import head_table, plot_gate_history, plot_heads, role_colours
-from hf_nmt_interp.report.pruning import plot_pruning, read_runs
+from hf_nmt_interp.report.pruning import PrunedModel, plot_pruning, read_runs
 from hf_nmt_interp.text.tables import arrow_schema
 from tests.tiny_models import tiny_model
 from tests.tiny_tokenizers import ENGLISH, GERMAN
@@ -80,7 +80,8 @@ def test_a_fourth_role_is_one_class_and_one_line(fourth_role, translator, tmp_pa
 def test_more_roles_than_colours_and_hatches_can_be_drawn(fourth_role, monkeypatch, tmp_path):
     for number in range(6):
         monkeypatch.setitem(HEAD_SCORES, f"role {number}", HEAD_SCORES[fourth_role])
-    plot_pruning([], tmp_path / "pruning.svg")
+    model = PrunedModel("a", {"encoder": [1]}, 9, 0.1, {}, {("encoder", 0, 0): []})
+    plot_pruning([model], tmp_path / "pruning.svg")
     assert drawn(tmp_path / "pruning.svg")[-7:] == [*(f"role {n}" for n in range(6)), "none"]
 
 

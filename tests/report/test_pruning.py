@@ -4,6 +4,8 @@ Also for cli/verbs/pruning_table.py and cli/verbs/prune.py.
 """
 
 import json
+import re
+from dataclasses import replace
 
 import pytest
 
@@ -65,6 +67,22 @@ def test_figure(runs):
     plot_pruning(read_runs([runs / "b", runs / "a"], runs / "before.json"), runs / "pruning.png")
     assert (runs / "pruning.png").stat().st_size > 5000
     assert (runs / "pruning.csv").read_text().startswith("run,lambda,heads e/d/d-e,")
+
+
+def test_a_figure_has_no_empty_panel(runs):
+    def axis_labels(*models):
+        plot_pruning(models, runs / "some.svg")
+        texts = re.findall(r"<!-- (.*) -->", (runs / "some.svg").read_text())
+        return [text for text in texts if text in ("BLEU", "encoder heads, layer.number")]
+
+    before, a, b = read_runs([runs / "b", runs / "a"], runs / "before.json")
+    assert axis_labels(before, a) == ["BLEU", "encoder heads, layer.number"]
+    assert axis_labels(b) == ["BLEU"]
+    assert axis_labels(replace(a, scores={})) == ["encoder heads, layer.number"]
+    with pytest.raises(
+        InputError, match=r"figure: there is nothing to draw: .*; train with --test, or write RUN/heads"
+    ):
+        axis_labels(replace(b, scores={}))
 
 
 def test_layers_gates_and_models_from_scratch(runs, capsys):

@@ -271,7 +271,7 @@ def test_no_file_is_named_by_data(run, model_folder, tmp_path):
     for verb in ("attribute", "contributions", "heads", "align"):
         place = "--shards", home / verb, "--dataset", data, "--fields", "../en", "--model", model_folder
         assert run(verb, *place).code == 0
-        assert run("merge", home / verb, "--output", home / f"{verb}.out").code == 0
+        assert run("merge", home / verb, "--output", home / f"{verb}.json").code == 0
     label = f"..evil={model_folder}"
     assert run("attribute", "--model", label, "--input", tmp_path / "in", "--output", home / "page.html").code == 0
     files = "--input", tmp_path / "in", "--target-file", tmp_path / "in"

@@ -14,7 +14,8 @@ sentence pairs of one source and one target length (the most frequent ones if no
 references and also gives:
 accuracy             share of the reference's tokens that are the model's first choice
 kl_to_final          distance of the tokens' influences from those of the model named by --final
-json and tsv also have the lengths and the number of sentences.
+A line on stderr says how many pairs have these lengths; n is the number of sentences of a row. json and tsv have all
+columns; a table leaves out those that are the same in all rows.
 
 With --shards the statistics of each sentence of a corpus are written; merge gives their means.
 
@@ -25,6 +26,7 @@ Examples:
 """
 
 import argparse
+import sys
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -145,10 +147,34 @@ def run_study(args: argparse.Namespace, settings: dict[str, Any]) -> None:
             path = Path(args.figure)
             plot_training(study, path.with_name(f"{path.stem}-training{path.suffix}"))
     rows = [row for row in study.rows if args.statistic in (None, row["statistic"])]
-    if arguments.chosen_format(args) == "table":  # 80 columns; these are the same in all rows
-        same = {"sentences"} if args.lengths else {"source_tokens", "target_tokens", "sentences"}
-        rows = [{name: row[name] for name in row if name not in same} for row in rows]
-    write_rows(rows, args, "Contributions")
+    write_rows(short_rows(rows) if arguments.chosen_format(args) == "table" else rows, args, "Contributions")
+    _report_used(study.rows, len(sources), **pairs)
+
+
+def short_rows(rows: list[Row]) -> list[Row]:
+    """Rows for a table of 80 columns: without prefix, tokens and statistic where they are the same in all rows."""
+    short = [
+        {"model": row["model"], "prefix": row["prefix"], "tokens": f"{row['source_tokens']},{row['target_tokens']}"}
+        | {"statistic": row["statistic"], "pos": row["position"], "mean": row["mean"]}
+        | {"low": row["low"], "high": row["high"], "n": row["sentences"]}
+        for row in rows
+    ]
+    same = {name for name in ("prefix", "tokens", "statistic") if len({row[name] for row in short}) == 1}
+    return [{name: row[name] for name in row if name not in same} for row in short]
+
+
+def _report_used(rows: list[Row], given: int, lengths: Any, within: int, limit: int) -> None:
+    """Print to stderr how many pairs each set has, and why others were left out."""
+    used: dict[tuple[int, int], int] = {}
+    for row in rows:
+        tokens = row["source_tokens"], row["target_tokens"]
+        used[tokens] = max(used.get(tokens, 0), row["sentences"])
+    about = f" (--within {within})" if within else ""
+    for (source, target), number in used.items():
+        if number < given:
+            those = f"the first {number:,} (--pairs)" if number == limit else "those"
+            text = f"used {number:,} of {given:,} pairs: {those} of {source} source and {target} target tokens{about}"
+            print(text, file=sys.stderr)
 
 
 def model_names(args: argparse.Namespace) -> dict[str, str]:

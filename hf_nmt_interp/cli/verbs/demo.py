@@ -2,7 +2,7 @@
 
 For each sentence it shows the translation with numbered word links, how much of each decision came from the source
 (the rest came from the words before) and the most relevant source word, by layer-wise relevance propagation. A web
-page has all numbers.
+page has all numbers: demo.html, which replaces the page of an earlier demo but no other file, or --output.
 
 Examples:
   hf-nmt-interp demo
@@ -23,12 +23,29 @@ SENTENCES = (
     "She has already read the letter.",
     "Can you help me tomorrow?",
 )
+TITLE = "hf_nmt_interp demo"
+
+
+class DefaultPage(OutputFile):
+    """The page if none is named: replaces the page of an earlier demo, but no other file."""
+
+    def problem(self) -> str | None:
+        """Why it cannot be written."""
+        page = Path(self)
+        if not page.is_file() or f"<title>{TITLE}</title>".encode() in page.read_bytes():
+            return super().problem()
+        return f"{self} exists and is not a page of the demo; name another file, e.g. --output {page.stem}-2.html"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="your own sentences (default: five of ours)")
     parser.add_argument("--model", default="demo:en-de", metavar="NAME", help="default: %(default)s")
-    parser.add_argument("--output", type=OutputFile, default="demo.html", metavar="FILE", help="default: %(default)s")
+    help = "the page; replaced if it exists (default: %(default)s, replaced if a demo wrote it)"
+    parser.add_argument("--output", type=_page, default=DefaultPage("demo.html"), metavar="FILE", help=help)
+
+
+def _page(path: str) -> OutputFile:
+    return path if isinstance(path, DefaultPage) else OutputFile(path)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -53,7 +70,7 @@ def run(args: argparse.Namespace) -> None:
             show(result.to_words(), console)
         console.print(legend(results[0]))
     with open_output(args.output) as file:
-        file.write(render(results, title="hf_nmt_interp demo"))
+        file.write(render(results, title=TITLE))
     page = Path(args.output).resolve().as_uri()
     console.print(Text.assemble("\nWrote ", (args.output, "bold"), ": open it in a browser to see every number."))
     console.print(page, soft_wrap=True, highlight=False, markup=False)  # in one piece, to be clicked

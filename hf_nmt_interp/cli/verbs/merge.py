@@ -11,7 +11,7 @@ Examples:
 import argparse
 import sys
 
-from hf_nmt_interp.cli.arguments import add_output, positive
+from hf_nmt_interp.cli.arguments import add_output, chosen_format, positive
 from hf_nmt_interp.cli.sharded_run import Job
 from hf_nmt_interp.cli.shards import ShardFolder
 from hf_nmt_interp.cli.verbs import VERBS, load_verb
@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         for name, help in job.merge_options.items():
             parser.add_argument(f"--{name.replace('_', '-')}", type=positive, metavar="N", help=f"{verb}: {help}")
     add_output(parser, tuple(formats))
+    parser.set_defaults(formats=())  # those of the verb whose shards these are
 
 
 def run(args: argparse.Namespace) -> None:
@@ -40,6 +41,7 @@ def run(args: argparse.Namespace) -> None:
     if args.format and args.format not in job.merged_formats:
         raise InputError("--format", args.format, f"is not for {verb}", f"it has {', '.join(job.merged_formats)}")
     args.formats = job.merged_formats
+    chosen_format(args)  # refuses unknown endings before the work
     for other, found in known.items():
         for name in found.merge_options:
             if found is not job and getattr(args, name) is not None:

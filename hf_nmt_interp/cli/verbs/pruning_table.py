@@ -1,10 +1,10 @@
 """Compare pruning runs: how many heads each has left, its BLEU, and the roles of the heads that survive.
 
 Runs are output folders of trainer_scripts/train_l0.py. Roles come from reports of the verb heads: of the translator
-before pruning (--before), and of what each run left of it, if it is RUN/heads.json. The table on a terminal counts
-heads (e/d/d-e: of encoder, decoder and cross-attention); the other formats also have the layers of each kind, roles,
-and how many gates ended within 5 % of open or closed. --scratch adds BLEU of models that were trained from scratch
-with the same heads (train_translation.py --heads).
+before pruning (--before), and of what each run left of it, if it is RUN/heads.json; without them --figure draws BLEU
+alone. The table on a terminal counts heads (e/d/d-e: of encoder, decoder and cross-attention); the other formats also
+have the layers of each kind, roles, and how many gates ended within 5 % of open or closed. --scratch adds BLEU of
+models that were trained from scratch with the same heads (train_translation.py --heads).
 
 Examples:
   hf-nmt-interp pruning-table runs/l0 --figure pruning.png
