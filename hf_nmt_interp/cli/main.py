@@ -73,8 +73,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             _drop_stdout()
         return 2
     except KeyboardInterrupt:
+        print(f"hf-nmt-interp {args.verb}: interrupted{_kept(args)}", file=sys.stderr)
         return 128 + signal.SIGINT
     return 0
+
+
+def _kept(args: argparse.Namespace) -> str:
+    """How to continue an interrupted run, if that is possible."""
+    if getattr(args, "shards", None):
+        return f"; complete shards are kept in {args.shards}, run the same command again to resume"
+    if hasattr(args, "resume") and args.output and args.output.beside():
+        return f"; complete parts are kept in {args.output}.shards, run the same command with --resume to continue"
+    return ""
 
 
 def _line(error: InputError | OSError) -> str:

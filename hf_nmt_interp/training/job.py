@@ -132,7 +132,13 @@ class Job:
 
     def train(self) -> dict[str, float]:
         """Train, from the last checkpoint if there is one; return time and steps over all restarts."""
-        self.trainer.train(resume_from_checkpoint=find_checkpoint(self.trainer.args))
+        config = self.trainer.args
+        try:
+            self.trainer.train(resume_from_checkpoint=find_checkpoint(config))
+        except KeyboardInterrupt as stop:
+            kept = list_checkpoints(config.output_dir, resumable=True)
+            text = f"{kept[-1]} is kept; run the same command again to resume from it" if kept else ""
+            raise KeyboardInterrupt(text or "no checkpoint was written yet; the same command starts again") from stop
         if bad := next((name for name, w in self.trainer.model.named_parameters() if not w.isfinite().all()), None):
             remedy = "train in another --output_dir, with a lower learning rate or a longer warm-up"
             raise InputError("training", None, f"led to NaN or inf in {bad}", remedy)

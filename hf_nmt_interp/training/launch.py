@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -15,18 +16,22 @@ _IN_WORDS = "No space left on device", "Disk quota exceeded", "File too large", 
 
 
 def run_script(main: Callable[[], None]) -> None:
-    """Call a script's `main`; an error of the user, or a full disk, is one line on stderr and exit code 2."""
+    """Call a script's `main`; one line on stderr for an error of the user or a full disk (exit code 2), and Ctrl-C."""
+    code = 2
     try:
         return main()
     except InputError as error:
         text = str(error)
+    except KeyboardInterrupt as error:
+        code = 128 + signal.SIGINT
+        text = f"interrupted; {error if error.args else 'run the same command again to resume'}"
     except Exception as error:
         # safetensors and torch say only in words that a disk is full or takes nothing
         if getattr(error, "errno", None) not in _REFUSED and not any(words in str(error) for words in _IN_WORDS):
             raise
         text = f"cannot write: {error}; make room and run the same command again, it goes on from the last checkpoint"
     print(f"{Path(sys.argv[0]).name}: {' '.join(text.split())}", file=sys.stderr)
-    sys.exit(2)
+    sys.exit(code)
 
 
 def find_scripts() -> dict[str, Path]:

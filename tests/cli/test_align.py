@@ -319,7 +319,9 @@ def test_the_join_is_done_again_after_a_kill(align, files, tmp_path, cut_off, mo
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
         patch.setattr(ShardFolder, "join_refused", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        assert align(*files, "--output", out).code == 130
+        ran = align(*files, "--output", out)
+    kept = f"complete parts are kept in {out}.shards, run the same command with --resume to continue"
+    assert (ran.code, ran.err) == (130, f"hf-nmt-interp align: interrupted; {kept}\n")
     links = out.read_bytes()
     out.unlink()
     left, other = tmp_path / ".out.0a1b2c3d.part", tmp_path / "out.part"

@@ -154,7 +154,7 @@ def test_bugs_keep_their_traceback(monkeypatch) -> None:
 
 def test_interrupt(run, monkeypatch) -> None:
     _verb(monkeypatch, KeyboardInterrupt())
-    assert run("env") == (130, "", "")
+    assert run("env") == (130, "", "hf-nmt-interp env: interrupted\n")
 
 
 def test_broken_pipe(monkeypatch) -> None:

@@ -189,3 +189,29 @@ def test_a_full_disk_is_one_line_and_leaves_whole_checkpoints(start, tmp_path, m
     assert f"{tmp_path / 'out' / 'unfinished' / 'checkpoint-2'} is incomplete" in out
     assert f"Going on from {tmp_path / 'out' / 'checkpoint-1'}" in out
     assert not (tmp_path / "out" / "unfinished").exists()
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_an_interrupt_is_one_line_that_names_what_is_kept(start, tmp_path, monkeypatch, capsys, kept):
+    folder, data = start
+    before = TranslationTrainer.training_step
+
+    def step(self, *args, **options):
+        if self.state.global_step == kept:
+            raise KeyboardInterrupt
+        return before(self, *args, **options)
+
+    monkeypatch.setattr(TranslationTrainer, "training_step", step)
+    options = {"train": data["train"], "save_steps": 1, "model": folder, "tokens_per_batch": 100, "max_steps": 2}
+    with pytest.raises(SystemExit) as ended:
+        run_script(lambda: run(monkeypatch, "translation", tmp_path, **options))
+    assert ended.value.code == 130
+    last = tmp_path / "out" / "checkpoint-1"
+    texts = [
+        "no checkpoint was written yet; the same command starts again",
+        f"{last} is kept; run the same command again to resume from it",
+    ]
+    assert capsys.readouterr().err.splitlines()[-1] == f"train_translation.py: interrupted; {texts[kept]}"
+    monkeypatch.setattr(TranslationTrainer, "training_step", before)
+    run(monkeypatch, "translation", tmp_path, **options)
+    assert (f"Going on from {last}" in capsys.readouterr().out) == bool(kept)

@@ -96,6 +96,17 @@ def test_errors_of_the_user_are_one_line(monkeypatch, capsys):
     assert (ended.value.code, capsys.readouterr().err) == (2, "train.py: --train: no such file\n")
 
 
+def test_interrupts_are_one_line(monkeypatch, capsys):
+    def main():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["scripts/train.py"])
+    with pytest.raises(SystemExit) as ended:
+        launch.run_script(main)
+    expected = "train.py: interrupted; run the same command again to resume\n"
+    assert (ended.value.code, capsys.readouterr().err) == (130, expected)
+
+
 CONFIGS = Path(__file__).parents[2] / "trainer_scripts" / "configs"
 
 
