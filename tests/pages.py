@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.cli.main import make_parser
-from hf_nmt_interp.training.launch import find_scripts
+from hf_nmt_interp.training.scripts import find_scripts
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("model_cards/*.md"))]

@@ -26,7 +26,7 @@ from hf_nmt_interp.training.callbacks import ContributionCallback, Stopwatch
 from hf_nmt_interp.training.cards import hub_name, write_card
 from hf_nmt_interp.training.checkpoints import UNFINISHED, list_checkpoints
 from hf_nmt_interp.training.data import Restartable, encode_examples
-from hf_nmt_interp.training.launch import find_scripts
+from hf_nmt_interp.training.scripts import find_scripts
 from hf_nmt_interp.training.word_dropout import WordDropout
 
 

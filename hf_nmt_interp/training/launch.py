@@ -34,14 +34,6 @@ def run_script(main: Callable[[], None]) -> None:
     sys.exit(code)
 
 
-def find_scripts() -> dict[str, Path]:
-    """The training scripts by their names without train_; they are beside the package, or in it once installed."""
-    package = Path(__file__).resolve().parents[1]
-    found = sorted(package.glob("trainer_scripts/*.py")) or sorted(package.parent.glob("trainer_scripts/*.py"))
-    found.sort(key=lambda path: path.stem.startswith("study_"))
-    return {path.stem.removeprefix("train_").replace("_", "-"): path for path in found}
-
-
 def read_arguments(parser: Any, words: Sequence[str] | None = None) -> tuple[Any, ...]:
     """An object for each dataclass of a script's parser; what is wrong with the command line is an `InputError`."""
     try:

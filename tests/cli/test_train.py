@@ -1,4 +1,7 @@
-"""The verb train (cli/verbs/train.py), from the repository and from a wheel that is built here."""
+"""The verb train (cli/verbs/train.py), from the repository and from a wheel that is built here.
+
+Also for training/scripts.py.
+"""
 
 import json
 import os
@@ -10,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_nmt_interp.training.launch import find_scripts
+from hf_nmt_interp.training.scripts import find_scripts
 from tests.made_up_corpus import made_up_pairs, write_parallel
 from tests.pages import ROOT
 from tests.trainer_scripts.every_trainer import command_line, options_of

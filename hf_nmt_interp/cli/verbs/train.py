@@ -12,7 +12,7 @@ import argparse
 import runpy
 import sys
 
-from hf_nmt_interp.training.launch import find_scripts
+from hf_nmt_interp.training.scripts import find_scripts
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
