@@ -49,6 +49,15 @@ def rows_among(numbers: Sequence[int]) -> Iterator[None]:
         raise error if error.row is None else error.at(row=numbers[error.row]) from error
 
 
+def printable(text: str) -> str:
+    r"""Text in one line without control characters, which could steer a terminal.
+
+    >>> print(printable("weights \x1b[2J of\n two lines"))
+    weights \x1b[2J of two lines
+    """
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(text.split()))
+
+
 def check_choice(argument: str, value: Any, known: Iterable[str], remedy: str = "") -> None:
     """Refuse a value that is not one of the known ones.
 

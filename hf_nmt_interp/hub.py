@@ -9,10 +9,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.loading import model_files
 
-# what belongs to a model; no pickles, no state of a training
-_SUFFIXES = (".safetensors", ".json", ".py", ".md", ".spm", ".model", ".txt", ".svg", ".png")
-_STATE = ("trainer_state.json", "training_args.json", *(f"{of}results.json" for of in ("", "all_", "train_", "eval_")))
 _TRIES = 3
 
 
@@ -24,11 +22,13 @@ class Pushed:
         repo: id of the repository.
         files: name and size in bytes of each file.
         url: of the commit; None for a dry run.
+        left_out: what else is in the folder, and stays there.
     """
 
     repo: str
     files: dict[str, int]
     url: str | None = None
+    left_out: tuple[str, ...] = ()
 
 
 def files_of(folder: str | Path) -> list[Path]:
@@ -39,8 +39,11 @@ def files_of(folder: str | Path) -> list[Path]:
             raise InputError("folder", str(folder), f"has no {what}", remedy)
 
     folder = Path(folder)
-    visible = sorted(path for path in folder.glob("[!.]*") if path.is_file())
-    found = [path for path in visible if path.suffix in _SUFFIXES and path.name not in _STATE]
+    if not folder.is_dir():
+        raise InputError("folder", str(folder), "is not a folder", "give one written by save_pretrained")
+    # no pickles; a link may lead anywhere
+    own = [*model_files(folder), *folder.glob("*.py"), folder / "README.md"]
+    found = sorted(path for path in own if path.is_file() and not path.is_symlink() and ".bin" not in path.suffixes)
     names = [path.name for path in found]
     need("config.json" in names, "config.json", "give a folder written by save_pretrained")
     need(any(name.endswith(".safetensors") for name in names), "weights in safetensors", "save_pretrained writes them")
@@ -68,7 +71,7 @@ def push_folder(
     message: str = "Model, tokenizer, code and card",
     dry_run: bool = False,
 ) -> Pushed:
-    """Send a saved model to the Hub in one commit.
+    """Send a saved model to the Hub in one commit; its card is given the name of the repository.
 
     Args:
         folder: with weights, configuration, tokenizer and card.
@@ -78,21 +81,25 @@ def push_folder(
         message: of the commit.
         dry_run: send nothing, only return what would be sent.
     """
+    from hf_nmt_interp.report.cards import rename_card
+
     _check_name(repo_id)
     files = files_of(folder)
-    sizes = {path.name: path.stat().st_size for path in files}
+    card = rename_card((Path(folder) / "README.md").read_text(encoding="utf-8"), repo_id).encode()
+    sizes = {path.name: path.stat().st_size for path in files} | {"README.md": len(card)}
+    left_out = tuple(sorted({path.name for path in Path(folder).iterdir()} - sizes.keys()))
     if dry_run:
-        return Pushed(repo_id, sizes)
+        return Pushed(repo_id, sizes, None, left_out)
     from huggingface_hub import CommitOperationAdd, HfApi
 
     api = HfApi(token=token)
 
     def send() -> str:
         repo = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
-        operations = [CommitOperationAdd(path.name, path) for path in files]
+        operations = [CommitOperationAdd(path.name, card if path.name == "README.md" else path) for path in files]
         return str(api.create_commit(repo, operations, commit_message=message).commit_url)
 
-    return Pushed(repo_id, sizes, _tried(repo_id, send))
+    return Pushed(repo_id, sizes, _tried(repo_id, send), left_out)
 
 
 def make_repo(repo_id: str, *, private: bool = True, token: str | None = None) -> str:

@@ -70,6 +70,11 @@ def test_dry_run_and_command_line(hub, folder, capsys) -> None:
     assert "in one commit: http://127.0.0.1" in capsys.readouterr().out
     repo = hub.repos["me/cli"]
     assert (repo["visibility"], len(repo["commits"])) == ("public", 1)
+    card = repo["commits"][0]["README.md"].decode()
+    assert "\n# me/cli\n" in card
+    assert 'name = "me/cli"\n' in card
+    assert "model_name: me/cli\n" in card
+    assert "# model\n" in (folder / "README.md").read_text(encoding="utf-8")  # the file itself is not changed
     assert not {"training_args.bin", "trainer_state.json"} & set(repo["commits"][0])
 
 

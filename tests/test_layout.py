@@ -14,8 +14,8 @@ from tests.pages import ROOMS
 
 PACKAGE = Path(hni.__file__).parent
 ROOT = PACKAGE.parent
-# the one step upwards: a result shows itself as a page, and imports the page when asked to
-ALLOWED = {("attribution/result.py", "hf_nmt_interp.report.html")}
+# steps upwards: results show themselves as a page or a frame of pandas, which they import when asked to
+ALLOWED = {("attribution/result.py", f"hf_nmt_interp.report.{module}") for module in ("html", "bridges")}
 HEAVY = ["matplotlib", "datasets", "evaluate", "jinja2", "rich"]
 
 

@@ -119,7 +119,7 @@ def row(**changed: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("bad", "problem"),
     [
-        ({"command or code here": "`hf-nmt-interp heads --figur a.png --nothing`"}, "has no --nothing"),
+        ({"command or code here": "`hf-nmt-interp heads --figure a.png --nothing`"}, "has no --nothing"),
         ({"command or code here": "`hf-nmt-interp haeds`"}, "not understood: hf-nmt-interp haeds"),
         ({"command or code here": "`python trainer_scripts/train_no.py`"}, "train_no.py does not exist"),
         ({"command or code here": "`python trainer_scripts/train_l0.py --lambada 1`"}, "has no --lambada"),

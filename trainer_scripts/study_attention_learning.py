@@ -27,13 +27,14 @@ Run the same command again to resume. The output folder gets a folder for each t
 Classification also fits a logistic regression (table 11); `--frozen` trains an attention alone (table 10).
 """
 
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.training.arguments import option
-from hf_nmt_interp.training.launch import read_arguments, run_script, training_parser
+from hf_nmt_interp.training.launch import only_run, read_arguments, run_script, training_parser
 
 DEFAULTS = {"learning_rate": 1e-3, "lr_scheduler_type": "constant", "tokens_per_batch": 256, "max_steps": 4000}
 DEFAULTS |= {"optim": "adamw_torch_fused", "save_steps": 500, "save_total_limit": 1, "logging_steps": 500}
@@ -49,6 +50,7 @@ class StudyArguments:
     vocab_size: int = option(8000, "SentencePiece pieces, both languages (translation).")
     min_count: int = option(3, "Rarer words become <unk> (classification).")
     max_length: int = option(128, "Longer training examples are dropped, others cut.")
+    overwrite_output_dir: bool = option(False, "Start over: remove the trainings in --output_dir.")
     early_steps: list[int] = option([], "First steps to look at; the paper's by default.")
     every: int = option(0, "Steps between later looks; 0 for the paper's.")
     uniform_steps: int = option(0, "Length of the uniform training; 0 for --max_steps.")
@@ -72,17 +74,14 @@ def make_parser() -> Any:
     return parser
 
 
-def main() -> None:
-    parser = make_parser()
-    study, data, config = read_arguments(parser)
-
+def run_study(parser: Any, study: Any, task: Any, config: Any) -> None:
+    """Train what is not complete, and write the tables."""
     from transformers import set_seed
 
     from hf_nmt_interp.report.attention_learning import write_learning
     from hf_nmt_interp.studies.attention_learning import RUNS, is_complete
-    from hf_nmt_interp.training.attention_tasks import make_task, train_run
+    from hf_nmt_interp.training.attention_tasks import train_run
 
-    task = make_task(study, data, config)
     folder = Path(config.output_dir)
     for name, run in RUNS.items():
         if name == "frozen" and not study.frozen:
@@ -96,6 +95,23 @@ def main() -> None:
         train_run(name, study, task, own_config)
     task.finish(folder, study.on)
     print(write_learning(folder, study.paper, study.performance, study.on))
+
+
+def main() -> None:
+    parser = make_parser()
+    study, data, config = read_arguments(parser)
+
+    from hf_nmt_interp.studies.attention_learning import RUNS
+    from hf_nmt_interp.training.attention_tasks import make_task
+    from hf_nmt_interp.training.provenance import check_run, describe_run, keep_run
+
+    with only_run(config.output_dir):
+        for name in RUNS if study.overwrite_output_dir else ():
+            shutil.rmtree(Path(config.output_dir, name), ignore_errors=True)
+        check_run(about := describe_run(study, data, config), config, study.overwrite_output_dir)
+        task = make_task(study, data, config)
+        keep_run(about, config)
+        run_study(parser, study, task, config)
 
 
 if __name__ == "__main__":

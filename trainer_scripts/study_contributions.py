@@ -36,7 +36,7 @@ from typing import Any
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.studies.prefixes import PREFIXES
-from hf_nmt_interp.training.launch import is_lone, run_script
+from hf_nmt_interp.training.launch import is_lone, only_run, run_script
 
 BOX = "box"
 QUIET = ["--report_to", "none", "--per_device_eval_batch_size", "50"]
@@ -150,25 +150,25 @@ def trainings_of(args: argparse.Namespace) -> Any:
 def report(args: argparse.Namespace, names: dict[str, str]) -> None:
     """Study the models, by their labels; write figure, numbers and table, and print the table."""
     from hf_nmt_interp.attribution.registry import parse_method_settings
-    from hf_nmt_interp.cli.output import track_items
     from hf_nmt_interp.cli.verbs.contributions import study_models
     from hf_nmt_interp.report.contributions import plot_training, write_study
     from hf_nmt_interp.studies.contribution_study import contribution_study
+    from hf_nmt_interp.text.progress import progress_bars
     from hf_nmt_interp.training.job import command
     from hf_nmt_interp.training.study_trainings import results_of
 
     *_, last = names
-    study = contribution_study(
-        *study_models(names, "auto"),
-        *zip(*args.held, strict=True),
-        prefixes=args.prefix,
-        lengths=list(zip(args.lengths[::2], args.lengths[1::2], strict=True)) or None,
-        within=args.within,
-        limit=args.pairs,
-        final=last if args.study == "stages" else None,
-        track=track_items,
-        **parse_method_settings("lrp", args.set),
-    )
+    with progress_bars():
+        study = contribution_study(
+            *study_models(names, "auto"),
+            *zip(*args.held, strict=True),
+            prefixes=args.prefix,
+            lengths=list(zip(args.lengths[::2], args.lengths[1::2], strict=True)) or None,
+            within=args.within,
+            limit=args.pairs,
+            final=last if args.study == "stages" else None,
+            **parse_method_settings("lrp", args.set),
+        )
     results = {name: results_of(args.output_dir / name) for name in names}
     if results.get(BOX, {}).get("model") != names.get(BOX):
         results[BOX] = {}  # of another study, with another model
@@ -210,7 +210,8 @@ def main() -> None:
     args, more = make_parser().parse_known_args()
     args.more = more
     check(args)
-    args.run(args)
+    with only_run(args.output_dir):
+        args.run(args)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ from typing import Any
 
 from hf_nmt_interp.errors import check_choice
 from hf_nmt_interp.studies.toy_attention import STUDIES, ToySettings
-from hf_nmt_interp.training.launch import run_script
+from hf_nmt_interp.training.launch import only_run, run_script
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -72,11 +72,12 @@ def main() -> None:
     arguments = vars(make_parser().parse_args())
     studies = arguments.pop("studies")
     settings = read_settings(arguments)
-    settings.keep()
-    for name in studies:
-        rows, summary_rows, label = STUDIES[name](settings)
-        plot_seeds(rows, settings.output_dir / f"{name}.png", label)
-        Console().print(table(summary_rows))
+    with only_run(settings.output_dir):
+        settings.keep()
+        for name in studies:
+            rows, summary_rows, label = STUDIES[name](settings)
+            plot_seeds(rows, settings.output_dir / f"{name}.png", label)
+            Console().print(table(summary_rows))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from hf_nmt_interp.analysis.symmetrization import flip, symmetrize
 from hf_nmt_interp.attribution.api import explain
 from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.registry import make_method, parse_methods, word_settings
-from hf_nmt_interp.attribution.result import AttributionResult
+from hf_nmt_interp.attribution.result import AttributionResult, AttributionResults
 from hf_nmt_interp.decoding.pairs import Pair, Pairs, Text
 from hf_nmt_interp.decoding.translators import takes_names
 from hf_nmt_interp.errors import InputError, rows_among
@@ -227,7 +227,7 @@ def add_links(model: Any, results: Any, batch_size: int = 16) -> Any:
             raise InputError("results", None, "subword results with ids are needed", "give those of attribute()")
         pairs.append(Pair(result.translation, result.source_side, result.target_side))
     links = own_links(model, Pairs(model, pairs), batch_size)
-    return [replace(result, links=own) for result, own in zip(results, links, strict=True)]
+    return AttributionResults(replace(result, links=own) for result, own in zip(results, links, strict=True))
 
 
 def own_links(model: Any, pairs: Pairs, batch_size: int = 16) -> list[Links]:
@@ -250,6 +250,24 @@ def _unaligned(source: Any, target: Any, target_text: str) -> WordAlignment:
     return WordAlignment(words, others, target_text, np.full((len(others), len(words)), -np.inf), set())
 
 
+@overload
+def align(
+    model: Any,
+    tokenizer: Any,
+    sources: str,
+    targets: str | None = None,
+    method: str | None = None,
+    **settings: Any,
+) -> Links: ...
+@overload
+def align(
+    model: Any,
+    tokenizer: Any,
+    sources: Sequence[Text],
+    targets: Sequence[Text] | None = None,
+    method: str | None = None,
+    **settings: Any,
+) -> list[Links]: ...
 @takes_names
 def align(
     model: Any, tokenizer: Any, sources: Any, targets: Any = None, method: str | None = None, **settings: Any

@@ -11,12 +11,12 @@ from hf_nmt_interp.analysis.distributions import entropy, jensen_shannon, kendal
 from hf_nmt_interp.analysis.reports import Report, sentence_pairs
 from hf_nmt_interp.attribution.attention import attention_weights
 from hf_nmt_interp.attribution.gradients import step_gradients
+from hf_nmt_interp.attribution.scores import make_score
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.decoding.batch import Batch, evaluating, run_model
 from hf_nmt_interp.decoding.translators import takes_names
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import Parts, parts
-from hf_nmt_interp.text.progress import Track, no_progress
 
 Row = dict[str, Any]
 EDGES = (0.0, 0.8, 1.6, 2.4, 3.2)  # of the entropy bins in nats, as in figure 7; the last one has no upper edge
@@ -61,7 +61,6 @@ def calibration_report(
     *,
     batch_size: int = 16,
     edges: Sequence[float] = EDGES,
-    track: Track = no_progress,
 ) -> CalibrationReport:
     """JSD and entropy change by layer, JSD by entropy bin, and tau of weights and masks with gradient importance.
 
@@ -75,16 +74,15 @@ def calibration_report(
         targets: their translations; None lets the model translate.
         batch_size: sentences at a time.
         edges: lower edges of the entropy bins.
-        track: shows progress.
     """
     if list(edges) != sorted(set(edges)) or edges[0] != 0:
         raise InputError("edges", list(edges), "must rise from 0")
-    pairs = sentence_pairs(model, tokenizer, sources, targets, batch_size, track)
+    pairs = sentence_pairs(model, tokenizer, sources, targets, batch_size)
     translator = parts(model)
     if translator.weighted_sums:
         raise InputError("model", None, f"{type(model).__name__} is not a Transformer", "give a Transformer")
     layers = [_Layer(edges) for _ in translator.attentions("cross")]
-    for _, batch in pairs.batches(batch_size, track, "Comparing"):
+    for _, batch in pairs.batches(batch_size, "Comparing"):
         with evaluating(model):
             _look(model, translator, batch, layers)
     found: list[Row] = [{"layer": number, **layer.row()} for number, layer in enumerate(layers)]
@@ -170,7 +168,7 @@ def gradient_importance(model: Any, batch: Batch, translator: Parts | None = Non
         [B, T, S]; 0 at padding.
     """
     (found,), _ = step_gradients(
-        model, translator or parts(model), batch.take(slice(None)), ["memory"], lambda _, log_p: log_p.exp(),
+        model, translator or parts(model), batch.take(slice(None)), ["memory"], make_score(model, "probability"),
         lambda gradient, _: gradient.norm(dim=-1), rows=_STEPS * batch.input_ids.numel(),
     )  # fmt: skip
     return found

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hf_nmt_interp.attribution.gradients import step_gradients
+from hf_nmt_interp.attribution.scores import make_score
 from hf_nmt_interp.decoding.batch import Batch, evaluating, make_batch
 from hf_nmt_interp.errors import check_choice
 from hf_nmt_interp.models.families import any_parts
@@ -71,7 +72,7 @@ def _of_words(model: Any, batch: Batch, replacement: str) -> Tensor:
         ids = torch.arange(embedding.num_embeddings, device=batch.input_ids.device)
         table, width = embedding(ids).detach() * taken.encoder.scale, len(ids)
     (found,), _ = step_gradients(
-        model, taken, batch.take(slice(None)), ["source"], lambda _, log_probability: -log_probability,
-        lambda gradient, vector: _change(gradient, vector, table), rows=max(1, _NUMBERS // width),
+        model, taken, batch.take(slice(None)), ["source"], make_score(model, "log_probability"),
+        lambda gradient, vector: _change(-gradient, vector, table), rows=max(1, _NUMBERS // width),
     )  # fmt: skip
     return found

@@ -32,7 +32,7 @@ from hf_nmt_interp.models.families import Attention, Parts, parts
 from hf_nmt_interp.models.kinds import KINDS
 from hf_nmt_interp.text.conllu import Sentence
 from hf_nmt_interp.text.corpus import Pair
-from hf_nmt_interp.text.progress import Track, no_progress
+from hf_nmt_interp.text.progress import track
 
 _Counts = dict[str, Counter[int]]  # how often each token occurs, of "source" and "target"
 _Scores = dict[tuple[str, int], list[HeadScore]]  # of each kind and layer
@@ -118,7 +118,6 @@ def head_report(
     relevance_sentences: int | None = None,
     lrp: dict[str, Any] | None = None,
     batch_size: int = 16,
-    track: Track = no_progress,
 ) -> HeadReport:
     """Relevance, confidence, and positional, syntactic and rare-word scores and roles of every head.
 
@@ -132,7 +131,6 @@ def head_report(
         relevance_sentences: how many of the sentences relevance is taken from, the slowest part; None for all.
         lrp: settings of `LRP`.
         batch_size: sentences at a time.
-        track: wraps lists of batches to show progress, e.g. `rich.progress.track`.
     """
     if relevance_sentences is not None and relevance_sentences < 0:
         raise InputError("relevance_sentences", relevance_sentences, "must be at least 0, which is for none")
@@ -147,10 +145,10 @@ def head_report(
         if not trees:
             raise InputError("sources", None, "none given", "give sentences, or trees whose text is taken")
         sources = [tree.text for tree in trees]
-    pairs = sentence_pairs(model, tokenizer, sources, targets, batch_size, track)
+    pairs = sentence_pairs(model, tokenizer, sources, targets, batch_size)
     counts = token_counts(tokenizer, corpus) if corpus is not None else _counts_of(pair.ids for pair in pairs)
     found = _new_scores()
-    for rows, batch in pairs.batches(batch_size, track, "Attention"):
+    for rows, batch in pairs.batches(batch_size, "Attention"):
         for views in _token_views(model, translator, pairs.pick(rows), batch, counts):
             _add(found, views, "token")
     for rows in track(similar_sizes([len(tree.tokens) for tree in trees], batch_size), "Trees"):
@@ -159,7 +157,7 @@ def head_report(
     about = {"model": model.name_or_path, "sentences": len(pairs), "trees": len(trees), "relevance": len(explained)}
     shares = {}
     if explainer and explained:
-        shares = explainer.mean_head_relevance(b for _, b in explained.batches(batch_size, track, "Relevance"))
+        shares = explainer.mean_head_relevance(b for _, b in explained.batches(batch_size, "Relevance"))
     layers = [(k, layer, a.heads) for k in KINDS for layer, a in enumerate(translator.attentions(k)) if a.heads]
     relevance = {(k, layer, h): float(shares[k][layer, h]) for k, layer, heads in layers for h in heads if shares}
     for score in found[layers[0][:2]] if layers else ():

@@ -5,13 +5,13 @@ span of target words, inside its parent's and apart from its siblings', so the r
 nested as before.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html import unescape
 from itertools import accumulate, chain, islice, zip_longest
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 from hf_nmt_interp.analysis.alignment import WordAlignment, align_words
-from hf_nmt_interp.decoding.translators import translator
+from hf_nmt_interp.decoding.translators import takes_names
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.markup import CLOSING, SEPARATOR, Node, parse, sentences, separated, strip_markup
 from hf_nmt_interp.text.pharaoh import Links
@@ -33,11 +33,32 @@ class Words(NamedTuple):
     sentences: list[tuple[Span, Span]]  # first and last word of each, on both sides
 
 
+@overload
+def transfer_markup(
+    source: str,
+    model: Any = None,
+    tokenizer: Any = None,
+    targets: str | None = None,
+    links: Links | None = None,
+    method: str | None = None,
+    **settings: Any,
+) -> str: ...
+@overload
+def transfer_markup(
+    source: Iterable[str],
+    model: Any = None,
+    tokenizer: Any = None,
+    targets: Sequence[str] | None = None,
+    links: Sequence[Links] | None = None,
+    method: str | None = None,
+    **settings: Any,
+) -> list[str]: ...
+@takes_names
 def transfer_markup(
     source: Any,
     model: Any = None,
     tokenizer: Any = None,
-    translation: Any = None,
+    targets: Any = None,
     links: Any = None,
     method: str | None = None,
     **settings: Any,
@@ -45,47 +66,48 @@ def transfer_markup(
     """Translate a text with inline tags and placeholders, and carry them over.
 
     Tags must be well-formed in the source and are so in the result: the same tags, each as often, nested as before,
-    and `strip_markup(result)` is the translation. Placeholders, addresses, entities such as `&amp;` (except letters)
-    and what stands in `<code>` or `<kbd>` are not translated. A text is translated sentence by sentence.
+    and `strip_markup(result)` is the translation. Placeholders, addresses, entities (except letters) and what stands
+    in `<code>` or `<kbd>` are not translated. The model reads `&amp;` between words, as a comma if its tokenizer does
+    not know `&`, and `&amp;` replaces what it makes of it. A text is translated sentence by sentence.
 
     Args:
         source: one text with mark-up, or a list.
-        model: a translator or its name, not needed with `links`.
+        model: a translator, or its name, which is loaded (`load`, whose further arguments are then taken too); not
+            needed with `links`.
         tokenizer: its tokenizer; None with a name.
-        translation: of the source without mark-up, or a list; None lets the model translate.
+        targets: its translation without mark-up, or a list; None lets the model translate.
         links: (source word, target word) between the words, which stand between whitespace, of `strip_markup(source)`
-            and of the translation; None lets the model align.
+            and of the target; None lets the model align.
         method: that aligns, as for `align`.
         settings: of `align` and of the method.
 
     Returns:
         The translation with mark-up, its words separated by single spaces; or a list.
 
-    >>> transfer_markup("A <b>red</b> car", translation="Une voiture rouge", links={(0, 0), (1, 2), (2, 1)})
+    >>> transfer_markup("A <b>red</b> car", targets="Une voiture rouge", links={(0, 0), (1, 2), (2, 1)})
     'Une voiture <b>rouge</b>'
     """
     if isinstance(source, str):
-        translation, links = (None if value is None else [value] for value in (translation, links))
-        return transfer_markup([source], model, tokenizer, translation, links, method, **settings)[0]
+        targets, links = (None if value is None else [value] for value in (targets, links))
+        return transfer_markup([source], model, tokenizer, targets, links, method, **settings)[0]
     source = as_sentences("source", source)
     if wrong := [text for text in source if not isinstance(text, str)]:
         raise InputError("source", None, f"{wrong[0]!r} is not text")
-    trees = [parse(separated(text) if links is None else text) for text in source]
+    trees = [parse(text) if links is not None else _parse(separated(text), _ampersand(tokenizer)) for text in source]
     plain = [text for _, text in trees]
-    if links is not None and translation is None:
-        raise InputError("translation", None, "needed if links are given")
-    for name, given in (("translation", translation), ("links", links)):
+    if links is not None and targets is None:
+        raise InputError("targets", None, "needed if links are given")
+    for name, given in (("targets", targets), ("links", links)):
         if given is not None and len(given) != len(plain):
             raise InputError(name, len(given), f"given for {len(plain)} sources", "give one each")
     if links is None:
-        model, tokenizer = translator(model, tokenizer)
         if model is None or tokenizer is None:
             raise InputError("model", None, "needed with its tokenizer to align, unless links are given")
         pairs: Iterable[Words] = _align(
-            model, tokenizer, plain, translation, method, {"punctuation": "separate"} | settings
+            model, tokenizer, plain, targets, method, {"punctuation": "separate"} | settings
         )
     else:
-        pairs = [_cut_marks(p, t, n) for p, t, n in zip(plain, translation, links, strict=True)]
+        pairs = [_cut_marks(p, t, n) for p, t, n in zip(plain, targets, links, strict=True)]
     return [_transfer(tree, pair) for (tree, _), pair in zip(trees, pairs, strict=True)]
 
 
@@ -107,6 +129,18 @@ def _align(
             sentence = (i, len(words[0])), (j, len(words[1]))
             whole = Words(*words, text, whole.links | links, whole.more | more, [*whole.sentences, sentence])
         yield whole
+
+
+def _parse(text: str, ampersand: str) -> tuple[Node, str]:
+    """`parse`, with a stand-in for `&amp;` if there are words beside it."""
+    root, plain = parse(text, ampersand)
+    return (root, plain) if any(map(str.isalnum, plain)) else parse(text)
+
+
+def _ampersand(tokenizer: Any) -> str:
+    """What the model reads for `&amp;`."""
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    return "," if tokenizer is not None and unknown in tokenizer("a & b").input_ids else "&"
 
 
 def _completed(alignment: WordAlignment) -> Links:
@@ -151,9 +185,16 @@ def _transfer(root: Node, words: Words) -> str:
     spaced = [gap not in (0, n) and starts[gap] in breaks for gap in range(n + 1)]
     after = [*target_words, ""]
     free = [gap in (0, n) or spaced[gap] or after[gap].startswith(CLOSING) for gap in range(n + 1)]
-    placing = _Placing(_locate(source_words, root), free, links, more, words.sentences)
+    placing = _Placing(_locate(source_words, root), free, links, more, words.sentences, target_words)
+    placing.set_read_apart(root)
     for gap, mark in placing.marks(root, (0, n)):
         marks[gap].append(mark)
+    for j, node in placing.read.items():
+        after[j] = node.open
+        spaced[j], spaced[j + 1] = (
+            spaced[j] or (node.spaces[0] and j > 0),
+            spaced[j + 1] or (node.spaces[1] and j + 1 < n),
+        )
     parts = (_render(marks[gap], gap == 0, spaced[gap], after[gap]) + after[gap] for gap in range(n + 1))
     return "".join(parts).strip()
 
@@ -203,9 +244,16 @@ class _Placing:
     """Finds a span of target words for each element and a gap for each point; `free` gaps may take a word."""
 
     def __init__(
-        self, words: list[Span], free: list[bool], links: Links, more: Links, sentences: list[tuple[Span, Span]]
+        self,
+        words: list[Span],
+        free: list[bool],
+        links: Links,
+        more: Links,
+        sentences: list[tuple[Span, Span]],
+        target_words: list[str],
     ) -> None:
-        self.words, self.free, self.sentences = words, free, sentences
+        self.words, self.free, self.sentences, self.target_words = words, free, sentences, target_words
+        self.read: dict[int, Node] = {}  # points that were translated, by the target words that they replace
         size = len(free) - 1
         self.linked = [{i for i, j in links if j == target} for target in range(size)]  # source words of each target
         self.more = [own | {i for i, j in more if j == target} for target, own in enumerate(self.linked)]
@@ -215,14 +263,38 @@ class _Placing:
         spans = self._spans(parent, span)
         for n, child in enumerate(parent.children):
             if n not in spans:
-                gap = self._gap(child, parent, span, [taken for taken in spans.values() if taken[0] < taken[1]])
-                spans[n] = (gap, gap)
+                taken = [own for own in spans.values() if own[0] < own[1]]
+                gap = self._gap(child, parent, span, taken)
+                spans[n] = self._replaced(child, span, taken) or (gap, gap)
         for n, (start, end) in sorted(spans.items(), key=lambda item: (*item[1], item[0])):
             child = parent.children[n]
+            if child.is_read and start < end:
+                self.read[start] = child
+                continue
             yield start, _Mark(child.open, spaces=child.spaces if child.is_point else None)
             if not child.is_point:
                 yield from self.marks(child, (start, end))
                 yield end, _Mark(child.close, closes=start < end)
+
+    def set_read_apart(self, node: Node) -> None:
+        """Keep the links of words that stand for points: they say nothing about elements."""
+        self.all_linked = self.linked
+
+        def read(node: Node) -> set[int]:
+            return self._inside(node) if node.is_read else set().union(*map(read, node.children))
+
+        apart = read(node)
+        self.linked, self.more = ([own - apart for own in side] for side in (self.linked, self.more))
+
+    def _replaced(self, node: Node, span: Span, taken: list[Span]) -> Span | None:
+        """The word that the model made of a point that it read: a mark like it, or a word linked to nothing else."""
+        if not node.is_read:
+            return None
+        own = self._inside(node)
+        free = [j for j in range(*span) if self.all_linked[j] & own and not any(a <= j < b for a, b in taken)]
+        marks = [j for j in free if self.target_words[j] in ("&", ",")]
+        words = [j for j in free if self.all_linked[j] == own and self.target_words[j].islower()]
+        return next(((j, j + 1) for j in (*marks, *words)), None)
 
     def _inside(self, node: Node) -> set[int]:
         """Source words of which a node covers a part."""

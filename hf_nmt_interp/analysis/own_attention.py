@@ -86,7 +86,7 @@ def own_attention(model: Any, pairs: Pairs, batch_size: int = 16, cached: bool =
 def known_choice(model: Any, cached: bool = True) -> AttentionChoice | None:
     """The choice stored in the model's config, of a translator in the box, or made before if that counts."""
     if stored := getattr(model.config, "alignment", None):
-        return AttentionChoice(**stored)
+        return _read_choice(stored)
     if cached and model in _CHOSEN and _CHOSEN[model][0] == _version(model):
         return _CHOSEN[model][1]
     name = _fingerprint(model)
@@ -100,6 +100,16 @@ def known_choice(model: Any, cached: bool = True) -> AttentionChoice | None:
         return None
     _CHOSEN[model] = _version(model), AttentionChoice(**found)
     return _CHOSEN[model][1]
+
+
+def _read_choice(stored: Any) -> AttentionChoice:
+    """The entry `alignment` of a config.json, checked."""
+    kinds = {"layer": int, "head": int | None, "shifted": bool, "aer": int | float}
+    is_whole = isinstance(stored, dict) and stored.keys() == kinds.keys()
+    if not is_whole or not all(isinstance(stored[name], kind) for name, kind in kinds.items()):
+        problem = f"the entry alignment of its config.json, {str(stored)[:80]}, is not a layer, head, shift and rate"
+        raise InputError("model", None, problem, "remove it, or write it with best-attention --save")
+    return AttentionChoice(**stored)
 
 
 def _version(model: Any) -> int:
@@ -178,7 +188,7 @@ def links_of_pairs(model: Any, pairs: Pairs, batch_size: int = 16) -> dict[Key, 
     """`attention_links` of pairs that are encoded."""
     translator = any_parts(model)
     links: dict[Key, list[Links]] = {}
-    for rows, batch in pairs.batches(batch_size):
+    for rows, batch in pairs.batches(batch_size, "Choosing attention"):
         for (layer, head), weights in _cross_weights(model, translator, batch).items():
             for shifted in (False, True):
                 found = links.setdefault((layer, head, shifted), [set()] * len(pairs))

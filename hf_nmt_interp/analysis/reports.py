@@ -10,17 +10,14 @@ import numpy as np
 
 from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.text.progress import Track, no_progress
 from hf_nmt_interp.text.tables import csv_text
 
 
-def sentence_pairs(
-    model: Any, tokenizer: Any, sources: Any, targets: Any, batch_size: int, track: Track = no_progress
-) -> Pairs:
+def sentence_pairs(model: Any, tokenizer: Any, sources: Any, targets: Any, batch_size: int) -> Pairs:
     """Sentences and their translations, which the model makes if `targets` is None."""
     if isinstance(sources, str) or not sources:
         raise InputError("sources", None, f"a list of sentences is needed, got {sources!r}")
-    return Pairs.make(model, tokenizer, sources, targets, batch_size=batch_size, track=track)
+    return Pairs.make(model, tokenizer, sources, targets, batch_size=batch_size)
 
 
 class Report:

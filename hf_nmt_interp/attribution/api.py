@@ -1,5 +1,6 @@
 """`attribute` and `explain_generation`: from text or `generate()` to results."""
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, overload
@@ -9,40 +10,60 @@ from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution.base import AttributionMethod, Scores
 from hf_nmt_interp.attribution.registry import make_method, word_settings
-from hf_nmt_interp.attribution.result import AttributionResult
+from hf_nmt_interp.attribution.result import AttributionResult, AttributionResults
+from hf_nmt_interp.attribution.scores import contrast_steps as score_steps
 from hf_nmt_interp.decoding.batch import Translation, evaluating, first_choices, run_model
+from hf_nmt_interp.decoding.contrasts import check_steps, contrasted
 from hf_nmt_interp.decoding.generation import record_generation
 from hf_nmt_interp.decoding.pairs import SHOWN, Pair, Pairs, Text, check_tokenizer
 from hf_nmt_interp.decoding.translators import takes_names
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.text.progress import Track, no_progress
 from hf_nmt_interp.text.tokens import Punctuation, Words
 
 
 @overload
 def attribute(
-    model: Any, tokenizer: Any, sources: str, target: Text | None = None, method: str = "lrp", **settings: Any
+    model: Any,
+    tokenizer: Any,
+    sources: str,
+    targets: Text | None = None,
+    method: str = "lrp",
+    batch_size: int = 16,
+    generate: dict[str, Any] | None = None,
+    punctuation: Punctuation = "separate",
+    words: Words = "pieces",
+    contrast: Any = None,
+    contrast_steps: str = "first",
+    **settings: Any,
 ) -> AttributionResult: ...
 @overload
 def attribute(
     model: Any,
     tokenizer: Any,
     sources: Sequence[Text],
-    target: Sequence[Text] | None = None,
-    method: str = "lrp",
-    **settings: Any,
-) -> list[AttributionResult]: ...
-@takes_names
-def attribute(
-    model: Any,
-    tokenizer: Any,
-    sources: Any,
-    target: Any = None,
+    targets: Sequence[Text] | None = None,
     method: str = "lrp",
     batch_size: int = 16,
     generate: dict[str, Any] | None = None,
     punctuation: Punctuation = "separate",
     words: Words = "pieces",
+    contrast: Any = None,
+    contrast_steps: str = "first",
+    **settings: Any,
+) -> AttributionResults: ...
+@takes_names
+def attribute(
+    model: Any,
+    tokenizer: Any,
+    sources: Any,
+    targets: Any = None,
+    method: str = "lrp",
+    batch_size: int = 16,
+    generate: dict[str, Any] | None = None,
+    punctuation: Punctuation = "separate",
+    words: Words = "pieces",
+    contrast: Any = None,
+    contrast_steps: str = "first",
     **settings: Any,
 ) -> Any:
     """Explain translations: given ones, or those the model makes.
@@ -51,27 +72,35 @@ def attribute(
         model: a translator, or its name, which is loaded (`load`, whose further arguments are then taken too).
         tokenizer: its tokenizer; None with a name.
         sources: one sentence, or a list of sentences (each a string, or a list of words to be kept as they are).
-        target: its translation or a list of them; None lets the model translate.
+        targets: its translation or a list of them; None lets the model translate. `target` is accepted, too.
         method: name of an attribution method.
         batch_size: sentences explained at a time.
-        generate: arguments of `model.generate()`, for translations the model makes.
+        generate: arguments of `model.generate()`, for translations the model makes; and `seed` (default: 0), if they
+            are sampled.
         punctuation: "separate": punctuation marks are words; "attached": they belong to the word they touch.
         words: what a word is in text without spaces: "pieces" (of the tokenizer), "spaces", or a function that cuts
             text into words, e.g. `jieba.lcut`; see `encode_source`.
+        contrast: why this translation and not another: one contrast per sentence, each another translation, or
+            `{"word": "other word"}`; see `contrasted`. Only steps that are compared get scores.
+        contrast_steps: "first" compares the first token that differs, "all" each one; "kl" compares prefixes.
         settings: of the method. `lrp` explains the word that stands there, also if it was not the model's first
             choice, unless `logit="top1"` is given.
 
     Returns:
-        One `AttributionResult` for one sentence, a list for a list.
+        One `AttributionResult` for one sentence, `AttributionResults`, which are a list, for a list.
     """
+    check_steps(contrast_steps)
     settings = word_settings(method, settings)
     explainer = make_method(model, method, **settings)
     single = isinstance(sources, str)
-    if isinstance(target, str) and not single:
-        raise InputError("target", target, "is one sentence for a list of sources", "give a list of targets")
-    sources, targets = ([sources], None if target is None else [target]) if single else (sources, target)
+    if isinstance(targets, str) and not single:
+        raise InputError("targets", targets, "is one sentence for a list of sources", "give a list of targets")
+    sources, targets = ([sources], None if targets is None else [targets]) if single else (sources, targets)
     splitting = {"punctuation": punctuation, "words": words}
     pairs = Pairs.make(model, tokenizer, sources, targets, splitting, batch_size=batch_size, generate=generate)
+    if contrast is not None:
+        steps = score_steps(settings, contrast_steps)
+        pairs = contrasted(pairs, tokenizer, [contrast] if single else contrast, steps, splitting)
     results = explain(explainer, pairs, batch_size, settings, choices=True)
     return results[0] if single else results
 
@@ -81,9 +110,8 @@ def explain(
     pairs: Pairs,
     batch_size: int = 16,
     settings: dict[str, Any] | None = None,
-    track: Track = no_progress,
     choices: bool = False,
-) -> list[AttributionResult]:
+) -> AttributionResults:
     """Explain sentence pairs; order is kept.
 
     Args:
@@ -91,18 +119,17 @@ def explain(
         pairs: of its model.
         batch_size: pairs explained at a time.
         settings: of the method, which the results will tell.
-        track: shows progress.
         choices: whether the results are to say which tokens of given targets the model would have chosen.
     """
     found: dict[int, AttributionResult] = {}
-    for rows, batch in pairs.batches(batch_size, track, "Explaining"):
+    for rows, batch in pairs.batches(batch_size, "Explaining"):
         scores = explainer.run(batch)
         if choices and scores.chosen is None and any(pairs[row].origin == "given" for row in rows):
             with torch.no_grad(), evaluating(explainer.model):
                 scores.chosen = first_choices(run_model(explainer.model, batch.inputs()).logits, batch)
         for b, row in enumerate(rows):
             found[row] = _result(scores, b, pairs[row], explainer.name, settings or {}, choices)
-    return [found[row] for row in range(len(pairs))]
+    return AttributionResults(found[row] for row in range(len(pairs)))
 
 
 def _result(
@@ -123,6 +150,7 @@ def _result(
         settings=settings,
         translation=pair.ids,
         chosen=None if chosen is None else chosen[b, :T].tolist(),
+        contrast=pair.contrast_words,
     )
 
 
@@ -134,15 +162,17 @@ class Explained:
     ) -> None:
         self._explainer, self._tokenizer, self._settings = explainer, tokenizer, settings
         self.translations = translations
-        self._results: list[AttributionResult] = []
+        self._results = AttributionResults()
+        self._explaining = threading.Lock()
 
     @property
-    def results(self) -> list[AttributionResult]:
+    def results(self) -> AttributionResults:
         """One result per returned sequence, in the order of the calls and of their outputs."""
-        new = self.translations[len(self._results) :]
-        pairs = Pairs.caught(self._explainer.model, self._tokenizer, new, splitting=SHOWN)
-        self._results += explain(self._explainer, pairs, settings=self._settings)
-        return list(self._results)
+        with self._explaining:
+            new = self.translations[len(self._results) :]
+            pairs = Pairs.caught(self._explainer.model, self._tokenizer, new, splitting=SHOWN)
+            self._results += explain(self._explainer, pairs, settings=self._settings)
+            return self._results[:]
 
 
 @contextmanager

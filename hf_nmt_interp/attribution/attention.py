@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution.base import AttributionMethod, Scores
@@ -32,6 +32,11 @@ def attention_weights(tape: Tape, attention: Attention | WeightedSum, mask: Tens
     """
     if isinstance(attention, WeightedSum) or attention.calibrated:
         return tape.output(attention.core)[1]
+    return attention_scores(tape, attention, mask).softmax(-1)
+
+
+def attention_scores(tape: Tape, attention: Attention, mask: Tensor) -> Tensor:
+    """What the softmax of `attention_weights` takes in [B, H, P, S]: c q.k plus T5's position bias, -inf if hidden."""
 
     def heads(x: Tensor) -> Tensor:  # [B, L, H * D] -> [B, H, L, D]
         return x.unflatten(-1, (-1, attention.head_size)).transpose(1, 2)
@@ -47,11 +52,9 @@ def attention_weights(tape: Tape, attention: Attention | WeightedSum, mask: Tens
         scores = scores + core.compute_bias(*scores.shape[-2:])
     if attention.kind == "decoder":
         hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-        scores = scores.masked_fill(hidden, -torch.inf)
-    else:
-        mask = F.pad(mask, (0, scores.shape[-1] - mask.shape[-1]))  # one of real tokens may be shorter
-        scores = scores.masked_fill(mask[:, None, None] == 0, -torch.inf)
-    return scores.softmax(-1)
+        return scores.masked_fill(hidden, -torch.inf)
+    mask = F.pad(mask, (0, scores.shape[-1] - mask.shape[-1]))  # one of real tokens may be shorter
+    return scores.masked_fill(mask[:, None, None] == 0, -torch.inf)
 
 
 _EAGER = threading.Lock()
@@ -79,18 +82,19 @@ def _eager(model: Any) -> Iterator[None]:
                     config._attn_implementation = implementation
 
 
-def returned_weights(model: Any, inputs: Mapping[str, Any]) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """Logits, and of every layer the cross-attention [B, H, P, S] and self-attention weights that a model returns."""
+def returned_weights(model: Any, inputs: Mapping[str, Any]) -> tuple[Tensor, list[Tensor], list[Tensor], list[Tensor]]:
+    """Logits, and of every layer the weights that a model returns: cross [B, H, P, S], decoder, and encoder."""
     with _eager(model):
         output = run_model(model, {**inputs, "output_attentions": True})
-    cross, own = (list(getattr(output, f"{kind}_attentions", None) or ()) for kind in ("cross", "decoder"))
+    kinds = ("cross", "decoder", "encoder")
+    cross, own, encoder = (list(getattr(output, f"{kind}_attentions", None) or ()) for kind in kinds)
     if not cross or any(weights is None for weights in cross):
         problem = f"{type(model).__name__} does not return cross-attention weights"
         raise InputError("model", None, problem, "use saliency")
     P, S = inputs["decoder_input_ids"].shape[1], inputs["input_ids"].shape[1]
     if cross[0].shape[2] != P:  # ProphetNet returns scores, of its main stream and then of those that predict
         cross = [scores[:, :, P : 2 * P].softmax(-1) for scores in cross]
-    return output.logits, [weights[..., :S] for weights in cross], own
+    return output.logits, [weights[..., :S] for weights in cross], own, encoder
 
 
 def all_labels_as_inputs(model: PreTrainedModel, batch: Batch) -> Tensor:
@@ -184,14 +188,18 @@ class AttentionWeights(AttributionMethod):
     def _recorded(self, inputs: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor | None]:
         """Logits, and weights of the source and of the decoder's inputs, from recorded queries and keys."""
         mask = inputs["attention_mask"]
-        with Tape([module for attention in (*self.cross, *self.own) for module in attention.recorded]) as tape:
+        with Tape([module for attention in (*self.cross, *self.own) for module in self._reads(attention)]) as tape:
             logits = run_model(self.model, inputs).logits
         own = self.weights(tape, self.own, mask) if self.own else None
         return logits, self.weights(tape, self.cross, mask), own
 
+    def _reads(self, attention: Attention | WeightedSum) -> list[nn.Module]:
+        """What a forward pass must record of an attention."""
+        return attention.recorded
+
     def _returned(self, inputs: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor | None]:
         """The same from what the model returns."""
-        logits, cross, own = returned_weights(self.model, inputs)
+        logits, cross, own, _ = returned_weights(self.model, inputs)
         self._check_heads(range(cross[0].shape[1]))
 
         def mean(layers: list[Tensor]) -> Tensor:

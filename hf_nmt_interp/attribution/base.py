@@ -27,7 +27,9 @@ class Scores:
         prefix: [B, T, T] of the target tokens before the step.
         start: [B, T] of the decoder start token.
         log_probs: [B, T] of the labels, in nats.
-        conservation_gap: [B] largest |1 - total| over the steps, for methods that conserve a total of 1.
+        conservation_gap: [B] largest difference over the steps between the total and what it must be, for methods
+            that conserve one: 1 for LRP, with what biases absorb under some rules; for integrated gradients the score
+            minus that of the baseline.
         chosen: [B, T] whether the labels are the model's first choices, where a method knows it.
     """
 
@@ -57,6 +59,7 @@ class AttributionMethod(ABC):
         shares_total: whether source, prefix and start share out a total at each step, so that the share of the source
             has a meaning.
         word_settings: with which it explains the words that stand in the target, where its defaults explain others.
+        contrasts: whether it explains a score of the label, which can be compared with that of another label.
         aligns_online: whether its scores of a token are known while `generate()` runs; it then has `cross`, `shifted`
             and `weights` as `AttentionWeights` does.
     """
@@ -64,6 +67,7 @@ class AttributionMethod(ABC):
     name: ClassVar[str]
     shares_total: ClassVar[bool] = False
     word_settings: ClassVar[Mapping[str, Any]] = {}
+    contrasts: ClassVar[bool] = False
     aligns_online: ClassVar[bool] = False
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -72,6 +76,10 @@ class AttributionMethod(ABC):
         if empty := next((name for name, weight in model.named_parameters() if weight.is_meta), None):
             problem = f"{empty} is on the meta device and holds no numbers"
             raise InputError("model", None, problem, "load the weights without offloading")
+        default = torch.get_default_device()
+        if default.type not in ("cpu", model.device.type):  # new tensors would not be where the model is
+            problem = f"torch's default device is {default}, but the model is on {model.device}"
+            raise InputError("model", None, problem, f"call torch.set_default_device({str(model.device)!r})")
 
     def __call__(
         self,
@@ -79,6 +87,7 @@ class AttributionMethod(ABC):
         labels: Tensor,
         attention_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
+        contrast: Tensor | None = None,
     ) -> Scores:
         """Explain all steps of a batch.
 
@@ -87,17 +96,34 @@ class AttributionMethod(ABC):
             labels: [B, T] target tokens without the start token, -100 is padding.
             attention_mask: [B, S], 0 for padding.
             decoder_input_ids: [B, T] what the decoder reads; None for the family's own shift of the labels.
+            contrast: [B, T] other labels: why these and not those is explained, where they differ; -100 for no
+                comparison. Other steps get scores of 0.
         """
-        return self.run(make_batch(self.model, input_ids, labels, attention_mask, decoder_input_ids))
+        return self.run(make_batch(self.model, input_ids, labels, attention_mask, decoder_input_ids, contrast))
 
     def run(self, batch: Batch) -> Scores:
         """Explain all steps of a checked batch."""
-        with evaluating(self.model):
-            scores = self.explain(batch)
+        if batch.contrast is not None and not self.contrasts:
+            problem = f"method {self.name!r} does not explain a score of the label, so there is nothing to compare"
+            raise InputError("contrast", None, problem, "use one that does, e.g. lrp or saliency")
+        try:
+            with evaluating(self.model):
+                scores = self.explain(batch)
+        except RuntimeError as error:
+            kinds = {str(weight.dtype) for weight in self.model.parameters()}
+            if len(kinds) < 2 or "dtype" not in str(error):
+                raise
+            problem = f"its weights of {' and '.join(sorted(kinds))} do not fit together"
+            raise InputError("model", None, problem, "convert it, e.g. with model.float()") from error
         if not all(values.isfinite().all() for values in (scores.source, scores.prefix, scores.start)):
             remedy = "check the weights, or compute in float32"
             raise InputError("model", None, f"{self.name} gives NaN or inf", remedy)
         return scores
+
+    @classmethod
+    def shares(cls, settings: Mapping[str, Any]) -> bool:
+        """Whether it shares out a total with these settings, see `shares_total`."""
+        return cls.shares_total
 
     @classmethod
     def settings(cls) -> dict[str, inspect.Parameter]:

@@ -5,9 +5,9 @@ one) that token l can have relevance for, so that causal zeros are not multiplie
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +16,30 @@ from hf_nmt_interp.attribution.threads import shares, side_by_side
 
 Steps = Callable[[int], tuple[int, int]]
 _BLOCK = 2**20  # messages at a time: few for caches, many for threads, which wait for each other between operations
+
+
+class Core(NamedTuple):
+    """What an attention core took in and gave out, head by head, for P queries and S keys of a sentence.
+
+    Attributes:
+        q: queries [H, P, D].
+        k: keys [H, S, D].
+        v: values [H, S, D].
+        out: [H, P, D] as the model computed it, which is w v but for rounding.
+        w: attention weights [H, P, S].
+        scale: of the scores.
+        scores: [H, P, S] before the softmax, -inf where a key is hidden; None for rules that do not read them.
+        fixed: the weights are constants, so that queries and keys get nothing.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    out: Tensor
+    w: Tensor
+    scale: float
+    scores: Tensor | None
+    fixed: bool
 
 
 class Division(ABC):
@@ -105,6 +129,18 @@ def _slices(length: int, size: int, count: int = 1) -> list[slice]:
     return [slice(*piece) for piece in pairwise(ends)]
 
 
+def multiply(share: Tensor, weight: Tensor, steps: Steps) -> Tensor:
+    """share [L, K, m] times weight [m, n] on several threads, without causal zeros: [L, K, n]."""
+    possible = torch.zeros(share.shape[:2], dtype=torch.bool, device=share.device)
+    for token, row in enumerate(possible):
+        row[slice(*steps(token))] = True
+    rows = share[possible]
+    pieces = _slices(len(rows), len(rows), 4)  # whatever the number of threads: the digits do not depend on it
+    result = rows.new_zeros(*possible.shape, weight.shape[-1])
+    result[possible] = torch.cat(side_by_side(lambda piece: rows[piece] @ weight, pieces))
+    return result
+
+
 def through_linear(
     rule: Division, relevance: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, steps: Steps
 ) -> Tensor:
@@ -166,9 +202,7 @@ def through_projection(rule: Division, x: Tensor, weight: Tensor, bias: Tensor) 
     return rule.give_back(result, x.new_ones(len(x), 1))
 
 
-def through_attention(
-    rule: Division, relevance: Tensor, q: Tensor, k: Tensor, v: Tensor, w: Tensor, c: float, steps: Steps, fixed: bool
-) -> tuple[Tensor, Tensor, Tensor]:
+def through_attention(rule: Division, relevance: Tensor, core: Core, steps: Steps) -> tuple[Tensor, Tensor, Tensor]:
     """Attention core, head by head: relevance of queries, keys and values.
 
     With J[t,d,s] = w[t,s] (v[s,d] - out[t,d]) and c the scale, unit (t, d) got w[t,s] v[s,d] from v[s,d],
@@ -177,24 +211,15 @@ def through_attention(
     Args:
         rule: how relevance is divided.
         relevance: of the heads' outputs [H, P, K, D].
-        q: [H, P, D].
-        k: [H, S, D].
-        v: [H, S, D].
-        w: attention weights [H, P, S].
-        c: scale of the scores.
+        core: what the heads took in.
         steps: first and last explained step of a query position.
-        fixed: the weights are constants, so that queries and keys get nothing.
     """
+    q, k, v, _, w, c, _, fixed = core
     heads, length, K, size = relevance.shape
     keys = k.shape[1]
     to_q, to_k, to_v = (relevance.new_zeros(heads, n, K, size) for n in (length, keys, keys))
-    block = max(1, _BLOCK // (heads * size * max(keys, size)))
     value_parts = list(rule.split(v.clone()))  # as many as the rule has, likewise below
-    for start in range(0, length, block):
-        queries = slice(start, min(start + block, length))
-        first, last = steps(start)[0], steps(queries.stop - 1)[1]
-        if first >= last:
-            continue
+    for queries, first, last in query_blocks(length, heads * size * max(keys, size), steps):
         came = relevance[:, queries, first:last]  # [H, t, k, D]
         weights = w[:, queries]  # [H, t, S]
         key_parts: list[list[tuple[Tensor, Tensor]]] = [[] for _ in value_parts]
@@ -218,6 +243,16 @@ def through_attention(
             if to_query is not None:
                 to_q[:, queries, first:last] += share @ to_query
     return rescale_heads(relevance, to_q, to_k, to_v, w)
+
+
+def query_blocks(length: int, messages: int, steps: Steps) -> Iterator[tuple[slice, int, int]]:
+    """Blocks of queries, for `messages` to each, with the first and the last explained step (plus one) of a block."""
+    block = max(1, _BLOCK // messages)
+    for start in range(0, length, block):
+        queries = slice(start, min(start + block, length))
+        first, last = steps(start)[0], steps(queries.stop - 1)[1]
+        if first < last:
+            yield queries, first, last
 
 
 def _differences(w: Tensor, v: Tensor) -> Tensor:

@@ -7,22 +7,27 @@ which multiplies no causal zeros and no padding; autograd, for all steps at once
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+import torch.nn.modules.module as everywhere
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
+from hf_nmt_interp.attribution.scores import Score, Scoring
 from hf_nmt_interp.attribution.tape import REGISTERING, Tape
 from hf_nmt_interp.attribution.threads import shares, side_by_side, thread_count, workers
 from hf_nmt_interp.attribution.walk import Record, Reduce, carry_back
 from hf_nmt_interp.decoding.batch import Batch, label_log_probs, run_model
+from hf_nmt_interp.decoding.precision import NarrowProducts
+from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import Parts, Stack
 
-Score = Callable[[Tensor, Tensor], Tensor]  # logits and log-probabilities of the labels [B, T] -> what is explained
 Change = Callable[[Tensor], Tensor]
+_NONE: Mapping[str, Tensor] = MappingProxyType({})
 _CACHED_ROWS = 2048  # gradients carried back at a time: enough for fast products, few enough for caches
 
 
@@ -34,8 +39,10 @@ def step_gradients(
     score: Score,
     reduce: Reduce,
     *,
-    noise: Tensor | None = None,
+    offsets: Mapping[str, Tensor] = _NONE,
+    values: Mapping[str, Tensor] = _NONE,
     rows: int = _CACHED_ROWS,
+    products: torch.dtype | None = None,
 ) -> tuple[list[Tensor], Tensor]:
     """Gradients of the score of every step with respect to every vector of the leaves, reduced to a number each.
 
@@ -46,19 +53,26 @@ def step_gradients(
         leaves: some of "source" and "decoder" (embeddings, scaled, before positions) and "memory" (encoder states).
         score: what is differentiated.
         reduce: from the gradient and the vector to a number.
-        noise: [B, S, d], added to the source embeddings; `reduce` still gets the clean ones.
+        offsets: [B, L, d] that are added to a leaf; `reduce` still gets the clean vectors.
+        values: [B, L, d] that `reduce` gets in place of them.
         rows: gradients, of one vector for one step, that are held at a time.
+        products: type in which float32 weights are multiplied; None for their own.
 
     Returns:
         For each leaf its numbers [B, T, L], 0 at padding, and log-probabilities [B, T] of the labels.
     """
+    if any(weight.is_inference() for weight in model.parameters()):
+        remedy = "load the model outside of torch.inference_mode()"
+        raise InputError("model", None, "it was made in inference mode, and has no gradients", remedy)
     by_hand = is_plain(model)  # before other threads hang hooks on it
     with workers(model.device):
         budget = max(1, rows // thread_count())
 
         def some(share: slice) -> tuple[list[Tensor], Tensor]:
-            part = None if noise is None else noise[share]
-            return _gradients(model, parts, batch.take(share), leaves, score, reduce, part, budget, by_hand)
+            moved, own = ({name: x[share] for name, x in given.items()} for given in (offsets, values))
+            return _gradients(
+                model, parts, batch.take(share), leaves, score, reduce, moved, own, budget, by_hand, products
+            )
 
         pieces = shares(len(batch.labels)) if len(batch.labels) > 1 else [slice(None)]
         found = side_by_side(some, pieces)
@@ -84,37 +98,41 @@ def _gradients(
     leaves: Sequence[str],
     score: Score,
     reduce: Reduce,
-    noise: Tensor | None,
+    offsets: Mapping[str, Tensor],
+    values: Mapping[str, Tensor],
     rows: int,
     by_hand: bool,
+    products: torch.dtype | None,
 ) -> tuple[list[Tensor], Tensor]:
     """`step_gradients` of a batch that one thread runs forward."""
     clean: dict[str, Tensor] = {}
     inputs: dict[str, Tensor] = {}
     by_hand = by_hand and parts.has_layers
+    scoring = score.scoring(batch)
 
     def leaf(name: str) -> Change:
         def change(x: Tensor) -> Tensor:
-            clean[name] = x.detach()
-            noisy = clean[name] if noise is None or name != "source" else clean[name] + noise
-            inputs[name] = noisy.clone().requires_grad_()
+            clean[name] = values.get(name, x.detach())
+            inputs[name] = (x.detach() + offsets.get(name, 0)).clone().requires_grad_()
             return inputs[name]
 
         return change
 
     with ExitStack() as context:
         context.enter_context(torch.enable_grad())
+        if products is not None:
+            context.enter_context(NarrowProducts(products))
         if not by_hand:
             context.enter_context(SingleOperations())
         for name in leaves:
             context.enter_context(_LEAVES[name](parts, leaf(name)))
         cores = [attention.core for attention in parts.all_attentions]
         tape = context.enter_context(Tape([*parts.operations[:-1], *cores] if by_hand else [parts.projection]))
-        explained, log_probs = _step_scores(run_model(model, batch.inputs()).logits, batch.labels, score)
+        explained, log_probs = _step_scores(run_model(model, batch.inputs()).logits, batch.labels, scoring)
         state = tape.output(parts.decoder.operations[-1]) if by_hand else tape.input(parts.projection)
         (gradient,) = torch.autograd.grad(explained.sum(), state, retain_graph=not by_hand)
     if by_hand:
-        found = carry_back(Record(parts, batch, tape, gradient, clean), reduce, min(rows, _CACHED_ROWS))
+        found = carry_back(Record(parts, batch, tape, gradient, clean, products), reduce, min(rows, _CACHED_ROWS))
     else:
         steps = max(1, rows // sum(x.shape[0] * x.shape[1] for x in inputs.values())) if parts.cross else 0
         found = _by_autograd(state, gradient, inputs, clean, reduce, steps)
@@ -122,11 +140,11 @@ def _gradients(
     return [found[name] * (1 if name == "decoder" else real) for name in leaves], log_probs.detach()
 
 
-def _step_scores(logits: Tensor, labels: Tensor, score: Score) -> tuple[Tensor, Tensor]:
+def _step_scores(logits: Tensor, labels: Tensor, scoring: Scoring) -> tuple[Tensor, Tensor]:
     """What is differentiated and log-probabilities [B, T]; the logits, the largest tensor, are not kept."""
-    log_probs = label_log_probs(logits, labels)
-    logit = logits.gather(-1, labels.clamp(min=0)[..., None])[..., 0]
-    return score(logit, log_probs).masked_fill(labels == -100, 0), log_probs
+    with torch.no_grad():
+        log_probs = label_log_probs(logits, labels)
+    return scoring(logits).masked_fill(labels == -100, 0), log_probs
 
 
 @contextmanager
@@ -193,6 +211,8 @@ _LEAVES: Mapping[str, Callable[[Parts, Change], AbstractContextManager[None]]] =
 
 def is_plain(model: PreTrainedModel) -> bool:
     """Whether a model computes what its family computes: no modules, hooks or attention functions from elsewhere."""
+    if everywhere._global_forward_hooks or everywhere._global_forward_pre_hooks:
+        return False
     own = all(
         type(module).__module__.startswith(("torch.nn.", "transformers."))
         and not (module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))

@@ -3,7 +3,7 @@
 Definitions: docs/methods.md, LRP.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from inspect import Parameter
 from typing import Any
 
@@ -12,46 +12,44 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution import engine
-from hf_nmt_interp.attribution.base import AttributionMethod, Scores
+from hf_nmt_interp.attribution.base import Scores
+from hf_nmt_interp.attribution.layered import LayeredMethod
 from hf_nmt_interp.attribution.parsing import parse_named
 from hf_nmt_interp.attribution.recording import Recording
 from hf_nmt_interp.attribution.rules import RULES, make_rule, rule_settings
 from hf_nmt_interp.attribution.threads import side_by_side, thread_count, workers
 from hf_nmt_interp.decoding.batch import Batch, evaluating, label_log_probs, make_batch
 from hf_nmt_interp.errors import InputError, check_choice
-from hf_nmt_interp.models.families import (
-    Attention,
-    FeedForward,
-    Stack,
-    Sublayer,
-    any_parts,
-    families_with_layers,
-    parts,
-)
+from hf_nmt_interp.models.families import Attention, FeedForward, Stack, Sublayer
 from hf_nmt_interp.models.kinds import KINDS
 
 MAX_GAP = 1e-2  # of conservation; a larger one is an error
 _CHOICES = {"logit": ("top1", "label"), "attention": ("full", "values"), "norm": ("jacobian", "scale")}
 
 
-class LRP(AttributionMethod):
-    """Starts each step with relevance 1 on one logit and carries it back to the input tokens; totals stay 1.
+class LRP(LayeredMethod):
+    """Starts each step with relevance 1 on one logit and carries it back to the input tokens.
 
-    One forward pass is recorded for the whole batch; the walk back carries all steps of a sentence at once.
+    One forward pass is recorded for the whole batch; the walk back carries all steps of a sentence at once. Totals of
+    source, prefix and start stay 1, except for rules that let biases keep their part. With a contrast, the relevance
+    starts on the difference of the two logits.
 
     Args:
         model: any supported translator.
-        rule: name of a rule, "alpha_beta" (voita2021, eq. 5), "epsilon", or "ratio" (voita2019, appendix A.2), with
-            settings as in "epsilon:epsilon=1e-3" if they are not given by name.
+        rule: name of a rule, "alpha_beta" (voita2021, eq. 5), "epsilon", "ratio" (voita2019, appendix A.2), "attnlrp"
+            (Achtibat et al. 2024), "cp_lrp" (Ali et al. 2022) or "gamma", with settings as in "epsilon:epsilon=1e-3"
+            if they are not given by name. The last three let biases keep their part, so totals are not 1.
         logit: which logit is explained, "top1" (the model's choice) or "label".
         attention: "full", or "values" to treat attention weights as constants.
-        norm: "jacobian", or "scale" to treat norms as a constant scale, which relevance passes unchanged.
+        norm: "jacobian", or "scale" to treat norms as a constant scale, which relevance passes unchanged. Keep
+            "jacobian" for the last three rules, which take the Jacobian with the norm's scale as a constant.
         max_memory: bytes of relevance held at a time; longer work is cut into blocks of steps.
         settings: of the rule, e.g. `alpha` and `beta`.
     """
 
-    name = "lrp"
+    name, title = "lrp", "LRP"
     shares_total = True
+    contrasts = True
     word_settings = {"logit": "label"}  # noqa: RUF012 - what stands there, not the model's choice
 
     def __init__(
@@ -65,19 +63,10 @@ class LRP(AttributionMethod):
         **settings: Any,
     ) -> None:
         super().__init__(model)
-        if self.parts.weighted_sums:
-            problem = f"LRP has no rules for {type(model).__name__}, only for Transformers"
-            raise InputError("model", None, problem, "use saliency or attention")
-        if not self.parts.has_layers:
-            parts(model)  # says what is missing
         for argument, value in (("logit", logit), ("attention", attention), ("norm", norm)):
             check_choice(argument, value, _CHOICES[argument])
-        if model.dtype not in (torch.float32, torch.float64):
-            problem = f"LRP needs float32 or float64, not {model.dtype}"
-            raise InputError("model", None, problem, "convert it with model.float()")
         if max_memory <= 0:
             raise InputError("max_memory", max_memory, "bytes must be more than 0", "the default is 2**30")
-        self._check_operations()
         name, own = parse_named(rule, "rule", RULES, rule_settings)
         self.rule = make_rule(name, **own | settings)
         self.logit, self.max_memory = logit, max_memory
@@ -90,28 +79,14 @@ class LRP(AttributionMethod):
         return {rule[0]: rule[1]} | rule_settings() | dict(own)
 
     @classmethod
-    def fits(cls, model: PreTrainedModel) -> bool:
-        """Whether there are rules for the model: LSTMs, convolutions and families that are not known have none."""
-        return any_parts(model).has_layers
-
-    @classmethod
-    def models(cls) -> list[str]:
-        """Classes of the models that have rules."""
-        return families_with_layers()
+    def shares(cls, settings: Mapping[str, Any]) -> bool:
+        """Whether the rule keeps a total of 1: not if biases absorb a part."""
+        return not RULES[str(settings.get("rule", "alpha_beta")).partition(":")[0]].absorbs
 
     @property
     def signed(self) -> bool:
         """Whether the rule's shares can be negative."""
         return self.rule.signed
-
-    def _check_operations(self) -> None:
-        for module in self.parts.operations:
-            has_rule = isinstance(module, (nn.Linear, nn.LayerNorm)) or hasattr(module, "variance_epsilon")
-            if not (has_rule and module.weight.is_floating_point()):  # else the numbers of quantised weights
-                place = next(name for name, known in self.model.named_modules() if known is module)
-                problem = f"LRP has no rule for {type(module).__name__} ({place}), only for Linear, LayerNorm and T5's"
-                remedy = "merge adapters into the weights, load without quantisation"
-                raise InputError("model", None, f"{problem} RMS norm", remedy)
 
     def explain(self, batch: Batch) -> Scores:
         """Relevance of every token for every step of a batch."""
@@ -120,11 +95,14 @@ class LRP(AttributionMethod):
             walks = self._walks(recording, chosen)
         source = log_probs.new_zeros(*batch.labels.shape, batch.input_ids.shape[1])
         decoder = log_probs.new_zeros(*batch.labels.shape, batch.labels.shape[1])
+        absorbed = torch.zeros_like(log_probs)
         for walk in walks:
             source[walk.b, walk.steps, : walk.S] = walk.source
             decoder[walk.b, walk.steps, : walk.T] = walk.prefix
-        total = source.sum(-1) + decoder.sum(-1)
-        gap = (1 - total).abs().masked_fill(batch.labels == -100, 0).amax(-1)
+            absorbed[walk.b, walk.steps] = walk.absorbed
+        kept = batch.compared[..., None]
+        source, decoder = source * kept, decoder * kept
+        gap = (1 - source.sum(-1) - decoder.sum(-1) - absorbed).abs().masked_fill(~batch.compared, 0).amax(-1)
         first = recording.logits.argmax(-1) == batch.labels
         return Scores.from_inputs(source, decoder, log_probs, conservation_gap=gap, chosen=first)
 
@@ -172,18 +150,20 @@ class LRP(AttributionMethod):
         return total
 
     def _check_gap(self, walk: "_Walk") -> None:
-        """Raise unless the relevance of each step adds up to 1."""
-        gap = (1 - walk.source.sum(-1) - walk.prefix.sum(-1)).abs().max().item()
+        """Raise unless the relevance of each step, with what was absorbed, adds up to 1."""
+        gap = (1 - walk.source.sum(-1) - walk.prefix.sum(-1) - walk.absorbed).abs().max().item()
         if not gap <= MAX_GAP:  # NaN too
             problem = f"{self.rule} has a conservation gap of {gap:.1e} in {self.model.dtype}, above {MAX_GAP}"
-            remedy = "use rule='alpha_beta', norm='scale', attention='values' or a float64 model"
+            norm = "jacobian" if self.rule.absorbs else "scale"
+            remedy = f"use rule='alpha_beta', norm='{norm}', attention='values' or a float64 model"
             raise InputError("rule", None, problem, remedy)
 
     def _record(self, batch: Batch) -> tuple[Recording, Tensor, Tensor]:
         """A verified forward pass, the items explained [B, T], and log-probabilities [B, T] of the labels."""
-        recording = Recording(self.model, self.parts, batch)
+        recording = Recording(self.model, self.parts, batch, self.title)
         log_probs = label_log_probs(recording.logits, batch.labels)
-        chosen = recording.logits.argmax(-1) if self.logit == "top1" else batch.labels.clamp(min=0)
+        first = self.logit == "top1" and batch.contrast is None
+        chosen = recording.logits.argmax(-1) if first else batch.labels.clamp(min=0)
         recording.verify(chosen)
         return recording, chosen, log_probs
 
@@ -240,7 +220,8 @@ class _Walk:
 
     @torch.inference_mode()
     def run(self) -> None:
-        """Fill `source` [K, S], `prefix` [K, T] (the decoder's inputs) and `heads` [K, H] of each attention core."""
+        """Fill `source` [K, S], `prefix` [K, T] (the decoder's inputs), `absorbed` [K] and `heads` [K, H] by core."""
+        self.absorbed = self.recording.logits.new_zeros(self.K)
         relevance = self._from_logits()
         self.memory = relevance.new_zeros(self.S, self.K, self.recording.memory.shape[-1])
         # above the last self-attention a step has relevance at its own position only
@@ -256,9 +237,13 @@ class _Walk:
 
     def _from_logits(self) -> Tensor:
         x, weight, bias = self.recording.projection(self.chosen, (self.b, self.steps))
+        if (contrast := self.recording.batch.contrast) is not None:  # the difference of two logits is one unit, too
+            _, other, other_bias = self.recording.projection(contrast.clamp(min=0), (self.b, self.steps))
+            differs = self.recording.batch.compared[self.b, self.steps]
+            weight, bias = weight - other * differs[:, None], bias - other_bias * differs
         relevance = x.new_zeros(self.T, self.K, x.shape[-1])
         at = torch.arange(self.K, device=x.device)
-        relevance[at + self.steps.start, at] = self.rule.projection(x, weight, bias)
+        relevance[at + self.steps.start, at] = self.rule.projection(x, weight, bias, self.absorbed)
         if (head := self.parts.output_head) is None:
             return relevance
         relevance = self._norm(relevance, head.norm, self._own)  # activations pass it unchanged
@@ -281,9 +266,9 @@ class _Walk:
             relevance = self._norm(relevance, sub.norm, steps)
         stream, added = self._in(sub.norm if sub.norm_first else first, length), self._out(last, length)
         came = relevance
-        relevance, inside = self.rule.addition(came, stream, added)
+        relevance, inside = self.rule.addition(came, stream, added, self.absorbed)
         if isinstance(sub.branch, Attention) and not sub.branch.heads:  # a constant passes nothing on
-            return engine.rescale(relevance, came)
+            return self.rule.constant(came, relevance, inside, self.absorbed)
         if isinstance(sub.branch, FeedForward):
             inside = self._feed_forward(inside, sub.branch, steps)
         else:
@@ -297,11 +282,14 @@ class _Walk:
     def _norm(self, relevance: Tensor, norm: nn.Module | None, steps: engine.Steps) -> Tensor:
         if norm is None or self.norms_scale:
             return relevance
-        return self.rule.norm(relevance, self._in(norm, len(relevance)), norm, steps)
+        return self.rule.norm(
+            relevance, self._in(norm, len(relevance)), self._out(norm, len(relevance)), norm, steps, self.absorbed
+        )
 
     def _linear(self, relevance: Tensor, module: Any, steps: engine.Steps) -> Tensor:
         x = self.recording.linear_input(module, (self.b, slice(len(relevance))))  # it passes gates unchanged
-        return self.rule.linear(relevance, x, module.weight, module.bias, steps)
+        z = self._out(module, len(relevance))
+        return self.rule.linear(relevance, x, z, module.weight, module.bias, steps, self.absorbed)
 
     def _feed_forward(self, relevance: Tensor, ffn: FeedForward, steps: engine.Steps) -> Tensor:
         relevance = self._linear(relevance, ffn.outer, steps)  # activations pass it unchanged
@@ -325,9 +313,12 @@ class _Walk:
         self.heads[attention.core] = relevance.sum((1, 3)).T  # [K, H]
         modules = ((attention.query, length), (attention.key, keys), (attention.value, keys))
         q, k, v = (split(self._out(module, n)) for module, n in modules)
-        w = self.recording.weights[attention.core][self.b, :, :length, :keys]
+        seen = self.b, slice(None), slice(length), slice(keys)
         fixed = self.values_only or attention.calibrated  # fused weights are constants
-        to_q, to_k, to_v = map(merge, self.rule.attention(relevance, q, k, v, w, attention.scale, steps, fixed))
+        scores = self.recording.scores(attention)[seen] if self.rule.absorbs and not fixed else None
+        out, w = split(self._in(attention.output, length)), self.recording.weights[attention.core][seen]
+        core = engine.Core(q, k, v, out, w, attention.scale, scores, fixed)
+        to_q, to_k, to_v = map(merge, self.rule.attention(relevance, core, steps, self.absorbed))
         key_steps = self._later if attention.kind == "decoder" else self._all
         to_stream = self._linear(to_q, attention.query, steps)
         to_keys = self._linear(to_k, attention.key, key_steps)

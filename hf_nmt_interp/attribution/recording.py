@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hf_nmt_interp.attribution.attention import attention_weights
+from hf_nmt_interp.attribution.attention import attention_scores, attention_weights
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.decoding.batch import Batch, run_model
 from hf_nmt_interp.errors import InputError
@@ -21,11 +21,12 @@ class Recording:
         model: a Transformer.
         parts: of the model.
         batch: of B sentence pairs.
+        title: of the method that needs it, for messages.
     """
 
     @torch.no_grad()  # not inference mode: what a model keeps of a forward pass must stay fit for training
-    def __init__(self, model: Any, parts: Parts, batch: Batch) -> None:
-        self.model, self.parts, self.batch = model, parts, batch
+    def __init__(self, model: Any, parts: Parts, batch: Batch, title: str) -> None:
+        self.model, self.parts, self.batch, self.title = model, parts, batch, title
         stacks = parts.encoder, parts.decoder
         ends = [module for stack in stacks for sub in stack.sublayers for module in sub.branch.ends]
         read = [module for kind in KINDS for a in parts.attentions(kind) for module in (a.core, a.key)]
@@ -33,6 +34,13 @@ class Recording:
         with Tape({*parts.operations, *ends, *read, *places}) as self.tape:
             self.logits = run_model(model, batch.inputs()).logits
         self.weights = {a.core: attention_weights(self.tape, a, batch.attention_mask) for a in parts.all_attentions}
+        self._scores: dict[nn.Module, Tensor] = {}
+
+    def scores(self, attention: Attention) -> Tensor:
+        """[B, H, P, S] before the softmax, -inf where a key is hidden; computed when a rule first asks for them."""
+        if attention.core not in self._scores:  # by several threads at once, perhaps: they get the same
+            self._scores[attention.core] = attention_scores(self.tape, attention, self.batch.attention_mask)
+        return self._scores[attention.core]
 
     def input(self, module: nn.Module) -> Tensor:
         """[B, L, n] that a module took in."""
@@ -89,7 +97,7 @@ class Recording:
         if ((expected - recorded).abs().amax(-1) > 1e-3 * largest).any():
             name = next(name for name, known in self.model.named_modules() if known is module)
             remedy = "use another method, or explain the model without it"
-            raise InputError("model", None, f"at {name} it does something that LRP has no rule for", remedy)
+            raise InputError("model", None, f"at {name} it does something that {self.title} has no rule for", remedy)
 
     def _verify_norm(self, norm: Any) -> None:
         x = self.input(norm)

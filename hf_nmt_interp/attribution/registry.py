@@ -5,19 +5,28 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from hf_nmt_interp.attribution.alti import ALTI
 from hf_nmt_interp.attribution.attention import AttentionWeights, ShiftedAttention
 from hf_nmt_interp.attribution.base import AttributionMethod
+from hf_nmt_interp.attribution.integrated_gradients import IntegratedGradients
 from hf_nmt_interp.attribution.lrp import LRP
 from hf_nmt_interp.attribution.mask import MaskPerturbation
+from hf_nmt_interp.attribution.norm_attention import NormAttention
+from hf_nmt_interp.attribution.occlusion import Occlusion
 from hf_nmt_interp.attribution.parsing import Named, Parameters, check_settings, parse_named, parse_settings
+from hf_nmt_interp.attribution.rollout import Rollout
 from hf_nmt_interp.attribution.saliency import Saliency, SmoothGrad
 from hf_nmt_interp.attribution.smoothing import SmoothedAttention
+from hf_nmt_interp.attribution.value_zeroing import ValueZeroing
 from hf_nmt_interp.errors import check_choice
 
 METHODS: dict[str, type[AttributionMethod]] = {
     method.name: method
-    for method in (LRP, Saliency, SmoothGrad, AttentionWeights, SmoothedAttention, ShiftedAttention, MaskPerturbation)
-}
+    for method in (
+        LRP, ALTI, Saliency, SmoothGrad, IntegratedGradients, Occlusion, ValueZeroing, AttentionWeights,
+        SmoothedAttention, ShiftedAttention, NormAttention, Rollout, MaskPerturbation,
+    )
+}  # fmt: skip
 
 
 def method_settings(method: str) -> Parameters:
@@ -27,8 +36,13 @@ def method_settings(method: str) -> Parameters:
 
 
 def models_of_methods() -> dict[str, str]:
-    """Which models each method explains."""
-    return {name: ", ".join(method.models()) or "any encoder-decoder of text" for name, method in METHODS.items()}
+    """Which models each method explains; those of an earlier method are named by it."""
+    found: dict[str, str] = {}
+    for name, method in METHODS.items():
+        models = ", ".join(method.models())
+        same = next((other for other, text in found.items() if models and text == models), None)
+        found[name] = f"those of `{same}`" if same else models or "any encoder-decoder of text"
+    return found
 
 
 def word_settings(method: str, settings: dict[str, Any]) -> dict[str, Any]:

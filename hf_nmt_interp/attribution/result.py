@@ -5,9 +5,10 @@ Definitions: docs/methods.md, Attribution result.
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.pharaoh import Links
 from hf_nmt_interp.text.tokens import TokenWords
 
-_FORMAT, _VERSION = "hf_nmt_interp.attribution", 1
+_FORMAT, _VERSION = "hf_nmt_interp.attribution", 2
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,13 +31,16 @@ class AttributionResult:
         prefix: [T, T], contribution of target token j to step t; 0 for j >= t (word level: for j > t).
         start: [T], contribution of the decoder start token.
         log_probs: [T], log-probability of the target tokens.
-        conservation_gap: LRP: largest |1 - total| over the steps; None for methods without a fixed total.
+        conservation_gap: largest difference over the steps between the total and what it must be: 1 for LRP, with what
+            biases absorb under some rules; for integrated gradients the score minus that of the baseline. None for
+            methods without a fixed total.
         method: name of the method.
         settings: its settings.
         level: "token", or "word" after `to_words()`.
         chosen: [T], whether the tokens of a given target are the model's first choices (of a word: all its tokens);
             None for translations that the model made.
         translation: the ids that were explained.
+        contrast: [T], words whose tokens these are compared with; None where none is, and if nothing is compared.
         links: word alignment, (source word, target word) in the order of `source_side.words` and `target_side.words`;
             None if it was not asked for.
     """
@@ -54,10 +58,18 @@ class AttributionResult:
     chosen: list[bool] | None = None
     translation: Translation | None = None
     links: Links | None = None
+    contrast: list[str | None] | None = None
 
     def __post_init__(self) -> None:
         S, T = len(self.source_side.tokens), len(self.target_side.tokens)
-        shapes = {"source": (T, S), "prefix": (T, T), "start": (T,), "log_probs": (T,), "chosen": (T,)}
+        shapes = {
+            "source": (T, S),
+            "prefix": (T, T),
+            "start": (T,),
+            "log_probs": (T,),
+            "chosen": (T,),
+            "contrast": (T,),
+        }
         for name, shape in shapes.items():
             value = getattr(self, name)
             if value is not None and np.shape(value) != shape:
@@ -72,6 +84,11 @@ class AttributionResult:
     def target_tokens(self) -> list[str]:
         """Target tokens as shown, without the start token, with EOS."""
         return self.target_side.tokens
+
+    @property
+    def text(self) -> str:
+        """The translation."""
+        return self.target_side.text
 
     @property
     def source_contribution(self) -> np.ndarray:
@@ -90,6 +107,8 @@ class AttributionResult:
     def to_words(self) -> "AttributionResult":
         """The same at word level: sum over the subwords of a contributing word, mean over those of an explained one.
 
+        Of a word with a contrast, only the subwords that are compared count.
+
         Special tokens stay as units of their own, so totals are kept. What a word's first subwords contribute to its
         later ones stands on the diagonal of `prefix`.
         """
@@ -97,7 +116,9 @@ class AttributionResult:
             return self
         columns, source_side = _merge(self.source_side)
         summed, target_side = _merge(self.target_side)
-        mean = (summed / summed.sum(0)).T  # [words, T]
+        explained = np.array([[text is not None] for text in self.contrast or [""] * len(summed)], dtype=np.float32)
+        count = (summed * explained).sum(0)
+        mean = (summed * explained / np.where(count == 0, 1, count)).T  # [words, T]
         return replace(
             self,
             source_side=source_side,
@@ -107,45 +128,22 @@ class AttributionResult:
             start=mean @ self.start,
             log_probs=None if self.log_probs is None else self.log_probs @ summed,
             chosen=None if self.chosen is None else (~np.array(self.chosen) @ summed == 0).tolist(),
+            contrast=None if self.contrast is None else _join(self.contrast, summed),
             level="word",
         )
 
     def save(self, path: str | Path) -> None:
         """Write one safetensors file; `load` reads it."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import save_file
-
-        if os.path.exists(path) and not os.path.isfile(path):  # a device would be replaced by a file
-            raise InputError("path", None, f"{path} is a folder or a device", "give the name of a file")
-        arrays = {n: getattr(self, n) for n in ("source", "prefix", "start", "log_probs")}
-        rest = {n: getattr(self, n) for n in ("conservation_gap", "method", "settings", "level", "chosen")}
-        rest["translation"] = None if self.translation is None else vars(self.translation)
-        rest["links"] = None if self.links is None else sorted(self.links)
-        rest |= {"source_side": vars(self.source_side), "target_side": vars(self.target_side)}
-        metadata = {"format": _FORMAT, "version": str(_VERSION), "result": json.dumps(rest, ensure_ascii=False)}
-        try:
-            save_file({n: np.ascontiguousarray(a) for n, a in arrays.items() if a is not None}, path, metadata)
-        except SafetensorError as error:
-            raise InputError("path", None, f"{path} cannot be written ({error})") from error
+        arrays, rest = _parts(self)
+        _write(path, arrays, result=rest)
 
     @classmethod
     def load(cls, path: str | Path) -> "AttributionResult":
         """Read what `save` wrote."""
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            with safe_open(path, "np") as file:
-                metadata, arrays = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            if metadata.get("format") != _FORMAT:
-                raise ValueError("it is of another format")
-            is_newer = int(metadata["version"]) > _VERSION
-            found = None if is_newer else cls(**_read(metadata["result"], arrays))
-        except (SafetensorError, OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-            raise InputError("path", None, f"{path} is not a saved AttributionResult ({error})") from error
-        if found is None:
-            problem = f"{path} has version {metadata['version']}"
-            raise InputError("path", None, problem, "update hf_nmt_interp to read it")
-        return found
+        results = _load(path)
+        if len(results) != 1:
+            raise InputError("path", None, f"{path} has {len(results)} results", "use AttributionResults.load")
+        return results[0]
 
     def to_html(self) -> str:
         """A self-contained HTML page."""
@@ -168,13 +166,126 @@ class AttributionResult:
         return f"AttributionResult({pair}, {self.method}, {S} x {T} {self.level}s, source share {share:.2f}{gap})"
 
 
-def _read(text: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+class AttributionResults(list[AttributionResult]):
+    """A list of results: notebooks show it as a page, and it can be saved.
+
+    >>> results = AttributionResults()
+    >>> results.text, type(results[:2]).__name__
+    ([], 'AttributionResults')
+    """
+
+    @property
+    def text(self) -> list[str]:
+        """The translations."""
+        return [result.text for result in self]
+
+    def to_words(self) -> "AttributionResults":
+        """The same at word level."""
+        return AttributionResults(result.to_words() for result in self)
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with a row for each score, see `hf_nmt_interp.to_pandas`."""
+        from hf_nmt_interp.report.bridges import to_pandas
+
+        return to_pandas(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write one safetensors file; `load` reads it."""
+        parts = [_parts(result, f"{n}.") for n, result in enumerate(self)]
+        arrays = {name: array for own, _ in parts for name, array in own.items()}
+        _write(path, arrays, results=[rest for _, rest in parts])
+
+    @classmethod
+    def load(cls, path: str | Path) -> "AttributionResults":
+        """Read what `save` wrote, of a list or of a single result."""
+        return cls(_load(path))
+
+    def to_html(self) -> str:
+        """A self-contained HTML page."""
+        from hf_nmt_interp.report.html import render
+
+        return render(self)
+
+    def _repr_html_(self) -> str:
+        from hf_nmt_interp.report.html import frame
+
+        return frame(self)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> AttributionResult: ...
+    @overload
+    def __getitem__(self, index: slice) -> "AttributionResults": ...
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        return AttributionResults(found) if isinstance(index, slice) else found
+
+
+def _parts(result: AttributionResult, before: str = "") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays of a result, with this before their names, and the rest, for JSON."""
+    found = {f"{before}{name}": getattr(result, name) for name in ("source", "prefix", "start", "log_probs")}
+    rest = {
+        name: getattr(result, name)
+        for name in ("conservation_gap", "method", "settings", "level", "chosen", "contrast")
+    }
+    rest["translation"] = None if result.translation is None else vars(result.translation)
+    rest["links"] = None if result.links is None else sorted(result.links)
+    rest |= {"source_side": vars(result.source_side), "target_side": vars(result.target_side)}
+    return {name: np.ascontiguousarray(array) for name, array in found.items() if array is not None}, rest
+
+
+def _write(path: str | Path, arrays: dict[str, np.ndarray], **rest: Any) -> None:
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    if os.path.exists(path) and not os.path.isfile(path):  # a device would be replaced by a file
+        raise InputError("path", None, f"{path} is a folder or a device", "give the name of a file")
+    metadata = {name: json.dumps(value, ensure_ascii=False) for name, value in rest.items()}
+    try:
+        save_file(arrays, path, {"format": _FORMAT, "version": str(_VERSION)} | metadata)
+    except SafetensorError as error:
+        raise InputError("path", None, f"{path} cannot be written ({error})") from error
+
+
+def _load(path: str | Path) -> list[AttributionResult]:
+    """The results of a file, of one or of a list."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "np") as file:
+            metadata, arrays = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if metadata.get("format") != _FORMAT:
+            raise ValueError("it is of another format")
+        is_newer = int(metadata["version"]) > _VERSION
+        found = [] if is_newer else [AttributionResult(**fields) for fields in _read_all(metadata, arrays)]
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise InputError("path", None, f"{path} is not a saved AttributionResult ({error})") from error
+    if is_newer:
+        problem = f"{path} has version {metadata['version']}"
+        raise InputError("path", None, problem, "update hf_nmt_interp to read it")
+    return found
+
+
+def _read_all(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
+    if "results" not in metadata:
+        yield _read(json.loads(metadata["result"]), arrays)
+        return
+    own: dict[str, dict[str, np.ndarray]] = {}
+    for name, array in arrays.items():
+        number, _, name = name.partition(".")
+        own.setdefault(number, {})[name] = array
+    for n, rest in enumerate(json.loads(metadata["results"])):
+        yield _read(rest, own[str(n)])
+
+
+def _read(rest: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     """Fields of what `save` wrote; raises a ValueError, TypeError or KeyError for anything else."""
-    rest: dict[str, Any] = dict(json.loads(text))
+    rest = dict(rest)
     if wrong := [name for name, array in arrays.items() if array.dtype.kind != "f"]:
         raise ValueError(f"{wrong[0]} has other numbers than floats")
     if not all(type(chosen) is bool for chosen in rest.get("chosen") or ()):
         raise ValueError("chosen: not all are true or false")
+    if not all(text is None or isinstance(text, str) for text in rest.get("contrast") or ()):
+        raise ValueError("contrast: not all are text")
     for name in ("source_side", "target_side"):
         side = rest[name] = TokenWords(**rest[name])
         if not len(side.tokens) == len(side.word_ids) == len(side.special):
@@ -191,6 +302,12 @@ def _read(text: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         if not all(i in sides[0] and j in sides[1] for i, j in rest["links"]):
             raise ValueError("links: not all are between its words")
     return rest | arrays
+
+
+def _join(texts: list[str | None], summed: np.ndarray) -> list[str | None]:
+    """Texts of each word's tokens, each once, for a matrix [tokens, words]."""
+    found = [dict.fromkeys(text for text, own in zip(texts, word, strict=True) if text and own) for word in summed.T]
+    return [" ".join(some) or None for some in found]
 
 
 def _merge(side: TokenWords) -> tuple[np.ndarray, TokenWords]:

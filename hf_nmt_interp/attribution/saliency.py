@@ -10,17 +10,14 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution.base import AttributionMethod, Scores
-from hf_nmt_interp.attribution.gradients import Score, step_gradients
+from hf_nmt_interp.attribution.gradients import step_gradients
+from hf_nmt_interp.attribution.scores import make_score
 from hf_nmt_interp.attribution.smoothing import Memory, Noise, clean_log_probs
 from hf_nmt_interp.attribution.walk import Reduce
 from hf_nmt_interp.decoding.batch import Batch
+from hf_nmt_interp.decoding.precision import PRECISIONS, product_precision
 from hf_nmt_interp.errors import check_choice
 
-STEP_SCORES: dict[str, Score] = {  # of the labels' logits and log-probabilities [B, T]
-    "log_probability": lambda logit, log_probability: log_probability,
-    "probability": lambda logit, log_probability: log_probability.exp(),
-    "logit": lambda logit, log_probability: logit,
-}
 AGGREGATES: dict[str, Reduce] = {  # of gradients and embeddings [..., d]
     "product": lambda gradient, embedding: (gradient * embedding).sum(-1),
     "abs_product": lambda gradient, embedding: (gradient * embedding).sum(-1).abs(),
@@ -36,7 +33,8 @@ class Saliency(AttributionMethod):
 
     Args:
         model: any supported translator.
-        score: what is differentiated: "log_probability", "probability" or "logit" of the label.
+        score: what is differentiated: "log_probability", "probability" or "logit" of the label, "entropy" of the step,
+            or "kl" between two prefixes (see `make_score`).
         smoothgrad: number of noisy copies n, 30 in the paper; 0 for none.
         sigma: deviation of the noise, relative to the range of the sentence's own embeddings (0.15 in the paper).
         average: over copies, "normalised" (each copy clamped at 0 and divided by its sum over the source) or "raw".
@@ -46,11 +44,13 @@ class Saliency(AttributionMethod):
         max_memory: bytes to stay within, roughly; more work is done piece by piece.
         noise: deviation of the noise, relative to that of the embeddings: 1.25 unless sigma is given.
         adaptive: fewer copies where they suffice, see `Noise`.
+        precision: of products with float32 weights, "float32" or "bfloat16" (faster on processors that have it).
 
     Example: `Saliency(model, smoothgrad=30)(input_ids=ids, labels=labels, attention_mask=mask).source  # [B, T, S]`
     """
 
     name = "saliency"
+    contrasts = True
 
     def __init__(
         self,
@@ -64,17 +64,19 @@ class Saliency(AttributionMethod):
         max_memory: int = 2**30,
         noise: float | None = None,
         adaptive: bool = False,
+        precision: str = "float32",
     ) -> None:
         super().__init__(model)
         for argument, value, known in (
-            ("score", score, STEP_SCORES),
             ("average", average, ("normalised", "raw")),
             ("aggregate", aggregate, AGGREGATES),
+            ("precision", precision, PRECISIONS),
         ):
             check_choice(argument, value, known)
-        self.score, self.reduce, self.average = STEP_SCORES[score], AGGREGATES[aggregate], average
+        self.score, self.reduce, self.average = make_score(model, score), AGGREGATES[aggregate], average
         self.noise = Noise(self.parts.encoder, smoothgrad, sigma, seed, noise, adaptive)
         self.memory = Memory(model, self.parts, max_memory)
+        self.products = product_precision(model, precision)
         self._signed = aggregate == "product" and (not smoothgrad or average == "raw")
 
     @property
@@ -106,9 +108,11 @@ class Saliency(AttributionMethod):
     def _one_pass(self, batch: Batch, noise: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Scores [B, T, S] and [B, T, T] of the source's and the decoder's inputs, and log-probabilities [B, T]."""
         leaves, rows = ("source", "decoder"), self.memory.rows
+        offsets = {} if noise is None else {"source": noise}
         (source, decoder), log_probs = step_gradients(
-            self.model, self.parts, batch, leaves, self.score, self.reduce, noise=noise, rows=rows
-        )
+            self.model, self.parts, batch, leaves, self.score, self.reduce, offsets=offsets, rows=rows,
+            products=self.products,
+        )  # fmt: skip
         return source, decoder, log_probs
 
 

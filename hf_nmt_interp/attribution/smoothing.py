@@ -68,7 +68,7 @@ class Noise:
         embedding = self.stack.embedding(ids) * self.stack.scale
         key = hashlib.sha256(f"{self.seed} {copy} {ids.tolist()}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(key[:8], "big", signed=True))
-        noise = torch.randn(embedding.shape, generator=generator).to(embedding)
+        noise = torch.randn(embedding.shape, generator=generator, dtype=torch.float32).to(embedding)
         if self.sigma is None:
             return noise * self.relative * embedding.cpu().double().std(correction=0).to(embedding)
         return noise * self.sigma * (embedding.max() - embedding.min())

@@ -24,6 +24,7 @@ class Record:
     tape: Tape
     gradient: Tensor  # [B, T, d] of each step's score with respect to the decoder's last state of that step
     clean: dict[str, Tensor]  # [B, L, d] of each leaf
+    products: torch.dtype | None = None  # type in which float32 weights are multiplied, None for their own
 
     def __post_init__(self) -> None:
         with torch.no_grad():
@@ -136,6 +137,18 @@ class _Walk:
             found["source"] = self._reduce(gradient, self.source, "source", reduce)
         return found
 
+    def _product(self, x: Tensor, weight: Tensor) -> Tensor:
+        """x W [rows, n]."""
+        narrow = self.record.products if weight.dtype == torch.float32 else None
+        return x @ weight if narrow is None else (x.to(narrow) @ weight.to(narrow)).to(x.dtype)
+
+    def _add(self, into: Tensor, x: Tensor, weight: Tensor) -> None:
+        """into += x W."""
+        if self.record.products is None:
+            into.addmm_(x, weight)
+        else:
+            into += self._product(x, weight)
+
     def _of(self, x: Tensor, rows: _Rows) -> Tensor:
         return x[self.sentences, : rows.shape[1]].detach()
 
@@ -163,15 +176,15 @@ class _Walk:
         return gradient + self._norm(into, sub.norm, rows) if sub.norm_first else into
 
     def _feed_forward(self, gradient: Tensor, ffn: FeedForward, rows: _Rows, into: Tensor) -> None:
-        gradient = gradient @ ffn.outer.weight
+        gradient = self._product(gradient, ffn.outer.weight)
         x = self._of(self.record.tape.output(ffn.inner), rows).requires_grad_()
         with torch.enable_grad():
             active = ffn.activation(x)
             slope = torch.autograd.grad(active.sum(), x)[0]  # [B, L, n]
         if ffn.gate is not None:
-            into.addmm_(gradient * rows.pick(active.detach()), ffn.gate.weight)
+            self._add(into, gradient * rows.pick(active.detach()), ffn.gate.weight)
             slope = slope * self._of(self.record.tape.output(ffn.gate), rows)
-        into.addmm_(gradient.mul_(rows.pick(slope)), ffn.inner.weight)
+        self._add(into, gradient.mul_(rows.pick(slope)), ffn.inner.weight)
 
     def _attention(self, gradient: Tensor, attention: Attention, rows: _Rows, into: Tensor, memory: Tensor) -> None:
         """Of O = W V, W = softmax(c Q K'): dV = W' dO, dW = dO V', dA = c W (dW - sum W dW), dQ = dA K, dK = dA' Q."""
@@ -183,7 +196,7 @@ class _Walk:
 
         q, k, v = heads(attention.query, rows), heads(attention.key, keys), heads(attention.value, keys)
         w = self.record.weights[attention.core][self.sentences, :, : rows.shape[1], : keys.shape[1]]
-        grid = rows.to_grid(gradient @ attention.output.weight)  # [B, L, K, H * D]
+        grid = rows.to_grid(self._product(gradient, attention.output.weight))  # [B, L, K, H * D]
         out = grid.unflatten(-1, (-1, attention.head_size)).permute(0, 3, 1, 2, 4).contiguous()  # [B, H, L, K, D]
         to_v = w.transpose(-1, -2) @ out.flatten(-2)  # [B, H, S, K * D]
         to_w = (out.flatten(2, 3) @ v.transpose(-1, -2)).view(*out.shape[:4], -1)  # [B, H, L, K, S]
@@ -197,4 +210,4 @@ class _Walk:
             (attention.value, keys, keys_into, to_v),
         ):
             found = found.reshape(*found.shape[:2], *of.shape[1:], -1)  # [B, H, L, K, D]
-            target.addmm_(of.from_grid(found.permute(0, 2, 3, 1, 4).flatten(-2)), module.weight)
+            self._add(target, of.from_grid(found.permute(0, 2, 3, 1, 4).flatten(-2)), module.weight)

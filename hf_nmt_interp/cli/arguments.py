@@ -2,7 +2,8 @@
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 from hf_nmt_interp.cli.paths import Figure, InputFile, OutputFile
@@ -15,7 +16,9 @@ MODEL = "demo:en-de"
 OUTPUT_FORMATS = ("table", "json", "tsv", "html")
 _ENDINGS = {".json": "json", ".jsonl": "json", ".tsv": "tsv", ".csv": "csv", ".html": "html", ".htm": "html"}
 _ENDINGS |= {".parquet": "parquet"}
-_LINES = ("text", "pharaoh")  # formats of files that may have any other ending, e.g. that of a language
+_MOST_BEAMS = 1000  # whose memory a machine has
+_LINES = ("text", "pharaoh")  # formats of files that may have any other ending, e.g. that of a language,
+_PICTURES = (*Figure.endings, ".jpg", ".jpeg")  # but not these
 
 
 def positive(text: str) -> int:
@@ -42,11 +45,14 @@ def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
 
 
 def add_decoding(parser: argparse.ArgumentParser, batch_size: int) -> None:
-    """`--beams`, `--length-penalty` and `--batch-size`."""
+    """`--beams`, `--length-penalty`, `--seed` and `--batch-size`."""
     group = parser.add_argument_group("decoding")
     group.add_argument("--beams", type=positive, metavar="N", help="beams of the search (default: the model's own)")
     help = "exponent of the length that scores of beams are divided by (default: the model's own)"
     group.add_argument("--length-penalty", type=float, metavar="P", help=help)
+    group.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="for models that sample (default: %(default)s)"
+    )
     group.add_argument("--batch-size", type=positive, default=batch_size, metavar="N", help="default: %(default)s")
 
 
@@ -104,15 +110,19 @@ def chosen_format(args: argparse.Namespace) -> str:
     """The format of the arguments, else that of the output's ending, else the verb's first; refuses other endings."""
     first = args.formats[0]
     ending = Path(args.output or "").suffix.lower()
-    if args.format or not ending:
-        return args.format or first
+    if (asked := getattr(args, "format", None)) or not ending:
+        return asked or first
     known = {end: kind for end, kind in _ENDINGS.items() if kind in args.formats}
     if first == "table":
         known |= {".txt": first}
+    if ending in _PICTURES and first in _LINES:
+        problem = "is the name of a picture, but lines of text are written"
+        raise InputError("--output", args.output, problem, "choose another ending, or name a --format")
     if ending not in known and first not in _LINES:
         *endings, last = known
         problem = f"does not end in {', '.join(endings)} or {last}"
-        raise InputError("--output", args.output, problem, "choose one of these endings, or name a --format")
+        remedy = "choose one of these endings" + ", or name a --format" * (len(args.formats) > 1)
+        raise InputError("--output", args.output, problem, remedy)
     return known.get(ending, first)
 
 
@@ -127,6 +137,8 @@ def labelled(names: Sequence[str], argument: str) -> dict[str, str]:
         label, equals, name = text.partition("=")
         if not equals or "/" in label:  # a path may have = in it
             label, name = Path(text).name, text
+        if not name:
+            raise InputError(argument, text, "names no model", "give a folder, a Hub id or demo:en-de")
         if label in found:
             raise InputError(argument, None, f"two models are called {label!r}", f"give labels, e.g. {label}2={name}")
         found[label] = name
@@ -135,20 +147,28 @@ def labelled(names: Sequence[str], argument: str) -> dict[str, str]:
 
 def generate_options(args: argparse.Namespace) -> dict[str, float]:
     """Arguments of `generate()`."""
-    given = {"num_beams": args.beams, "length_penalty": args.length_penalty}
+    if args.beams is not None and args.beams > _MOST_BEAMS:
+        raise InputError("--beams", args.beams, f"are more than {_MOST_BEAMS:,}", "usual are 1 to 10")
+    given = {"num_beams": args.beams, "length_penalty": args.length_penalty, "seed": args.seed}
     return {name: value for name, value in given.items() if value is not None}
 
 
-def read_sentences(args: argparse.Namespace) -> list[str]:
-    """Sentences from the arguments, a file or stdin."""
+def stream_sentences(args: argparse.Namespace) -> Iterator[str]:
+    """Sentences from the arguments, or one by one from a file or stdin."""
     if args.sentences and args.input:
         raise InputError("--input", None, "sentences were given as arguments too", "give one of both")
-    found = read_file(args.input or "-") if args.input or args.sentences == ["-"] else args.sentences
-    for number, sentence in enumerate(found, 1):
+    found = read_lines(args.input or "-") if args.input or args.sentences == ["-"] else args.sentences
+    number = 0
+    for number, sentence in enumerate(islice(found, args.limit), 1):
         check_text(f"sentence {number}", sentence)
-    if not found:
+        yield sentence
+    if not number:
         raise InputError("no sentences", None, "give them as arguments, in a file with --input, or - for stdin")
-    return found[: args.limit]
+
+
+def read_sentences(args: argparse.Namespace) -> list[str]:
+    """All of `stream_sentences`."""
+    return list(stream_sentences(args))
 
 
 def read_targets(args: argparse.Namespace) -> list[str] | None:
@@ -172,4 +192,4 @@ def read_gold_pairs(args: argparse.Namespace) -> tuple[list[Pair], tuple[list[Li
 
 def read_file(path: str) -> list[str]:
     """Lines of a UTF-8 file, `-` for stdin."""
-    return [line.rstrip("\r") for line in read_lines(path)]
+    return list(read_lines(path))

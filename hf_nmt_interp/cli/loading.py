@@ -1,10 +1,10 @@
 """From `--model` to a model and its tokenizer."""
 
 import argparse
-from contextlib import nullcontext
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.progress import counting
 
 
 def load(
@@ -15,13 +15,9 @@ def load(
     source_prefix: str | None = None,
 ) -> tuple[Any, Any]:
     """`hf_nmt_interp.load` whose errors name flags, and which says that it is busy; the device may be "auto"."""
-    from rich.console import Console
-    from rich.text import Text
-
     from hf_nmt_interp.decoding import translators
 
-    console = Console(stderr=True)
-    with console.status(Text(f"Loading {name}")) if console.is_terminal else nullcontext():
+    with counting(f"Loading {name}"):
         try:
             found = None if device == "auto" else device
             return translators.load(name, source_lang, target_lang, source_prefix, device=found)

@@ -1,24 +1,22 @@
 """`hf-nmt-interp <verb>`: finds the verb, turns errors of the user into one line and exit code 2."""
 
 import argparse
-import errno
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, NoReturn
 
 from hf_nmt_interp.cli.arguments import chosen_format
 from hf_nmt_interp.cli.paths import check_outputs
 from hf_nmt_interp.cli.sharded_run import check_processes
 from hf_nmt_interp.cli.verbs import VERBS, load_verb
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, printable
+from hf_nmt_interp.text.files import write_problem
+from hf_nmt_interp.text.locks import Terminated, stoppable
+from hf_nmt_interp.text.progress import progress_bars
 from hf_nmt_interp.version import __version__
-
-_NOT_WRITTEN = (
-    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM, errno.EISDIR,
-    errno.EEXIST, errno.ENOTDIR,
-)  # fmt: skip
 
 
 class Parser(argparse.ArgumentParser):
@@ -30,14 +28,16 @@ class Parser(argparse.ArgumentParser):
 
 def make_parser() -> Parser:
     """The parser of all verbs; the help of a verb is the docstring of its module."""
-    parser = Parser(prog="hf-nmt-interp", description="Neural machine translation that explains itself.")
+    about = "Neural machine translation that explains itself."
+    parser = Parser(prog="hf-nmt-interp", description=about, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="<verb>")
     for name in VERBS:
         module = load_verb(name)
         text, _, examples = (module.__doc__ or "").strip().partition("\n\nExamples:\n")
         texts: Any = {"help": text.split("\n")[0], "description": text, "epilog": f"examples:\n{examples}"}
-        verb = verbs.add_parser(name, **texts, formatter_class=argparse.RawDescriptionHelpFormatter)
+        texts |= {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
+        verb = verbs.add_parser(name, **texts)
         module.add_arguments(verb)
         verb.add_argument("--traceback", action="store_true", help="show where an error came from (for developers)")
         flags = {action.dest: (*action.option_strings, action.metavar)[0] for action in verb._actions}
@@ -51,30 +51,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     trains = args.verb == "train"  # its scripts show what libraries log, and several processes share their work
     for library in () if trains else ("TRANSFORMERS", "HF_HUB"):  # read when the library is imported
         os.environ.setdefault(f"{library}_VERBOSITY", "error")
+    if os.environ.get("COLUMNS", "80").strip("0") == "":
+        del os.environ["COLUMNS"]  # a table of no width shows nothing
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle threads sleep: spinning, they take turns with busy ones
     try:
+        if sys.stdout is None:
+            raise InputError("stdout", None, "is closed", "redirect it, e.g. to /dev/null")
         if not trains:
             check_processes(args)
         check_outputs(args)
         if getattr(args, "formats", ()):
             chosen_format(args)  # refuses unknown endings before the work
-        args.run(args)
+        with stoppable(), nullcontext() if trains or os.environ.get("RANK", "0") != "0" else progress_bars():
+            args.run(args)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader, e.g. `head`, has enough
-        _drop_stdout()
-        return 128 + signal.SIGPIPE
-    except (InputError, OSError) as error:
-        if args.traceback or (isinstance(error, OSError) and error.errno not in _NOT_WRITTEN):
+    except (BrokenPipeError, SystemExit) as error:
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):  # rich's own exit
             raise
-        print(f"hf-nmt-interp {args.verb}: error: {' '.join(_line(error).split())}", file=sys.stderr)
+        _drop_stdout()  # the reader, e.g. `head`, has enough
+        return 128 + signal.SIGPIPE
+    except Exception as error:
+        line = _line(error) if isinstance(error, InputError) else write_problem(error)
+        if args.traceback or line is None:
+            raise
+        print(f"hf-nmt-interp {args.verb}: error: {printable(line)}", file=sys.stderr)
         try:
-            sys.stdout.flush()
+            if sys.stdout is not None:
+                sys.stdout.flush()
         except OSError:
             _drop_stdout()
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print(f"hf-nmt-interp {args.verb}: interrupted{_kept(args)}", file=sys.stderr)
-        return 128 + signal.SIGINT
+        return 128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)
     return 0
 
 
@@ -87,10 +96,8 @@ def _kept(args: argparse.Namespace) -> str:
     return ""
 
 
-def _line(error: InputError | OSError) -> str:
+def _line(error: InputError) -> str:
     """An error as a line; sentences count from 1 here."""
-    if isinstance(error, OSError):
-        return f"{error.filename or 'cannot write'}: {error.strerror}"
     if error.row is None or error.argument not in ("sources", "targets"):
         return str(error)
     side = ", target" * (error.argument == "targets")

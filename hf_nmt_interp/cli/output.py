@@ -1,19 +1,20 @@
-"""Where results go: stdout or a file, rows in four formats, a progress bar on stderr."""
+"""Where results go: stdout or a file, rows in four formats."""
 
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any, TextIO, TypeVar
 
 from hf_nmt_interp.cli.arguments import chosen_format
 from hf_nmt_interp.text.files import atomic
+from hf_nmt_interp.text.progress import track
+from hf_nmt_interp.text.tables import safe_cell
 
 Row = dict[str, Any]
 T = TypeVar("T")
-C = TypeVar("C", bound=Sized)
 
 
 @contextmanager
@@ -55,40 +56,19 @@ def write_json(rows: Iterable[Row], file: TextIO) -> None:
 
 
 def write_tsv(rows: Iterable[Row], file: TextIO) -> None:
-    """A header line, then one row a line; tabs and line breaks in text become spaces."""
+    """A header line, then one row a line; tabs and line breaks in text become spaces, for formulas see `safe_cell`."""
     rows = iter(rows)
     for first in rows:
         file.write("\t".join(first) + "\n")
         for row in chain([first], rows):
-            texts = ("" if value is None else str(value) for value in row.values())
+            texts = ("" if value is None else str(safe_cell(value)) for value in row.values())
             file.write("\t".join(" ".join(text.splitlines()).replace("\t", " ") for text in texts) + "\n")
 
 
-def in_chunks(items: Sequence[T], size: int, label: str, streams: bool) -> Iterator[Sequence[T]]:
-    """Consecutive parts of a list, with a progress bar unless results stream to a terminal."""
+def in_chunks(items: Sequence[T], size: int, label: str, streams: bool) -> Iterable[Sequence[T]]:
+    """Consecutive parts of a list, with a progress bar if there are several and they do not stream to a terminal."""
     chunks = [items[start : start + size] for start in range(0, len(items), size)]
-    return show_progress(chunks, label, hidden=streams and sys.stdout.isatty())
-
-
-def show_progress(chunks: Sequence[Any], label: str, hidden: bool = False) -> Iterator[Any]:
-    """The parts of a list as they are, with a progress bar on stderr if that is a terminal and there are several."""
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    hidden = hidden or not console.is_terminal or len(chunks) < 2
-    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
-    # stdout is the verb's own: rich would send it to stderr
-    with Progress(*columns, console=console, transient=True, disable=hidden, redirect_stdout=False) as bar:
-        task = bar.add_task(label, total=sum(map(len, chunks)))
-        for chunk in chunks:
-            yield chunk
-            bar.advance(task, len(chunk))
-
-
-def track_items(items: Iterable[T], label: str) -> Iterator[T]:
-    """The items, with a progress bar that counts them."""
-    return (item for (item,) in show_progress([[item] for item in items], label))
+    return chunks if len(chunks) < 2 or (streams and sys.stdout.isatty()) else track(chunks, label)
 
 
 def rounded(value: float | None) -> float | None:

@@ -18,6 +18,7 @@ class OutputFile(str):
     """A file that is written."""
 
     is_folder = False
+    may_share = False  # whether what is written beside it may also be an output, as it has the same content
 
     def beside(self) -> list[str]:
         """Other files that are written with it."""
@@ -53,6 +54,7 @@ class Figure(OutputFile):
     """A figure, with its numbers in a CSV file."""
 
     endings = ".svg", ".pdf", ".png"
+    may_share = True  # heads.csv
 
     def beside(self) -> list[str]:
         """The numbers."""
@@ -75,10 +77,13 @@ def check_outputs(args: argparse.Namespace) -> None:
             raise InputError(args.flags[name], None, problem)
         if path.is_folder or is_device(Path(os.path.realpath(path))):
             continue
-        for file in [path, *path.beside()]:  # what stands beside may also be the output, e.g. heads.csv
-            kinds = InputFile | OutputFile if file is path else InputFile
-            taken = [os.path.realpath(other) for at, other in given(args) if at != name and isinstance(other, kinds)]
-            if os.path.realpath(file) in taken:
+        others = [other for at, other in given(args) if at != name]
+        for file in [path, *path.beside()]:
+            taken: list[str] = list(others)
+            if file is not path:
+                taken = [other for other in others if not (path.may_share and type(other) is OutputFile)]
+                taken += [side for other in others if isinstance(other, OutputFile) for side in other.beside()]
+            if os.path.realpath(file) in map(os.path.realpath, taken):
                 problem = f"{file} is also the file of another argument"
                 raise InputError(args.flags[name], None, problem, "give each its own")
 

@@ -6,30 +6,34 @@ split over other processes, ends with the same files.
 """
 
 import argparse
+import hashlib
+import json
 import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
-from hf_nmt_interp.cli.arguments import chosen_format, positive
+from hf_nmt_interp.cli.arguments import MODEL, chosen_format, positive
 from hf_nmt_interp.cli.loading import load_for
 from hf_nmt_interp.cli.output import open_output, write_json
 from hf_nmt_interp.cli.paths import InputFile, OutputFolder, given
 from hf_nmt_interp.cli.shards import SHARD_FORMATS, Row, ShardFolder
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.corpus import Line, LineError, MissingLine, Texts, try_dataset, try_parallel
+from hf_nmt_interp.text.fingerprints import data_fingerprint, versions
+from hf_nmt_interp.text.progress import counting, estimate
 from hf_nmt_interp.text.tables import arrow_schema
-from hf_nmt_interp.version import __version__
 
 _BATCHES = 16  # of a window
 _CHARACTERS = 256  # of a line, on average: a batch of longer lines has fewer of them
 HEAD = 40  # lines that are read before the work starts, so that errors come early
 _SHOWN = 5  # refused lines that are printed
 # arguments that do not change what is written, or that are noted elsewhere
-_ASIDE = ("device", "flags", "formats", "head", "resume", "run", "shards", "strict", "traceback")
+_ASIDE = ("device", "flags", "formats", "head", "resume", "run", "shards", "strict", "total", "traceback")
 
 
 class Job(ABC):
@@ -142,15 +146,35 @@ def read_corpus(args: argparse.Namespace, paths: Sequence[str | None]) -> Iterat
             raise InputError("-", None, "several processes cannot share stdin", "give a file")
         lines = try_parallel(files)
     lines = islice(lines, getattr(args, "limit", None))
-    args.head = list(islice(lines, HEAD))
+    args.head, args.total = list(islice(lines, HEAD)), _count_lines(files, getattr(args, "limit", None))
     return chain(args.head, lines)
+
+
+def _count_lines(files: Sequence[str], limit: int | None) -> int | None:
+    """Lines that will be read, for the progress bar; None if that is not known."""
+    if not sys.stderr.isatty() or not files or not os.path.isfile(files[0]):
+        return None
+    with open(files[0], "rb") as file:
+        found = sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+    return min(found, limit or found)
+
+
+def timed(args: argparse.Namespace, job: "Job") -> "Job":
+    """The job, after an estimate of how long it will take by one of the first lines."""
+    lines = [line for line in args.head if not isinstance(line, InputError)]
+    if lines:
+        line = sorted(lines, key=lambda line: len(line[0]))[len(lines) // 2]
+        estimate(args.verb, lambda: job.rows([line]), args.total or 0)
+    return job
 
 
 def run_corpus(args: argparse.Namespace, paths: Sequence[str | None], make_job: Callable[[], Job]) -> None:
     """Do a verb's job for `--dataset` or text files, source and target; `make_job` loads the model if needed."""
     folder = ShardFolder(args.shards)
     report = Refusals(args, "its row is empty", "the rows of the rest are empty", folder.folder / "bad")
-    fill(folder, args, read_corpus(args, paths), make_job, report)
+    lines = read_corpus(args, paths)
+    with folder.locked(place()[0]):
+        fill(folder, args, lines, make_job, report)
     if place()[0] == 0:
         print(f"{folder.total['lines']:,} lines in {folder.total['shards']:,} shards of {folder.folder}")
     report.end()
@@ -166,41 +190,57 @@ def fill(
     """Write the shards that the folder does not have yet and that are the work of this process."""
     rank, processes = place()
     # wrong settings leave no folder behind
-    job = None if (folder.folder / "run.json").exists() else make_job()
+    job = None if (folder.folder / "run.json").exists() else timed(args, make_job())
     folder.begin(_about(args), alone=processes == 1)
     total, number = 0, 0
-    while shard := list(islice(lines, args.shard_size)):
-        report.missing = report.missing or next((line for line in shard if isinstance(line, MissingLine)), None)
-        if number % processes == rank and not folder.path(number).exists():
-            job = job or make_job()
-            with folder.shard(number, job.schema) as (writer, refused):
-                for rows, bad in windows(job, shard, args.batch_size, report, total + 1):
-                    writer.write(rows)
-                    refused += bad
-        total, number = total + len(shard), number + 1
-        if rank == 0 and sys.stderr.isatty():
-            print(f"\r{total:,} lines", end="", file=sys.stderr, flush=True)
+    with counting("Lines", args.total) as advance:
+        while shard := list(islice(lines, args.shard_size)):
+            texts = hashlib.sha256(json.dumps([str(line) for line in shard]).encode()).hexdigest()
+            report.missing = report.missing or next((line for line in shard if isinstance(line, MissingLine)), None)
+            if number % processes == rank and not folder.path(number).exists():
+                job = job or make_job()
+                with folder.shard(number, job.schema, len(shard), texts) as (writer, refused):
+                    for rows, bad in windows(job, shard, args.batch_size, report, total + 1, advance):
+                        writer.write(rows)
+                        refused += bad
+            else:
+                if folder.path(number).exists():
+                    folder.check_input(number, texts)
+                advance(len(shard))
+            total, number = total + len(shard), number + 1
     folder.finish(total, number)
 
 
 def windows(
-    job: Job, lines: Iterable[Line], batch_size: int, report: "Refusals", first: int = 1
+    job: Job,
+    lines: Iterable[Line],
+    batch_size: int,
+    report: "Refusals",
+    first: int = 1,
+    advance: Callable[[int], None] | None = None,
 ) -> Iterator[tuple[list[Row], list[Row]]]:
-    """Window by window, a row for each line with its number, counted from `first`, and the rows of refused lines."""
+    """Window by window, a row for each line with its number, counted from `first`, and the rows of refused lines.
+
+    `advance` is called with the lines done; without it each window has its own progress bar.
+    """
     lines = iter(lines)
     while window := list(islice(lines, _BATCHES * batch_size)):
-        found = list(enumerate(work(job, window, batch_size), first))
+        with counting("Lines", len(window)) if advance is None else nullcontext(advance) as done:
+            found = list(enumerate(work(job, window, batch_size, done), first))
         refused = [report.row(n, row) for n, row in found if isinstance(row, InputError)]
         yield [{"line": n} | ({} if isinstance(row, InputError) else row) for n, row in found], refused
         first += len(window)
 
 
-def work(job: Job, lines: list[Line], batch_size: int) -> list[Row | InputError]:
+def work(
+    job: Job, lines: list[Line], batch_size: int, advance: Callable[[int], None] = lambda done: None
+) -> list[Row | InputError]:
     """A row for each line of a window, or what is wrong with it; batches are of similar length."""
     found: dict[int, Row | InputError] = {n: line for n, line in enumerate(lines) if isinstance(line, InputError)}
     texts = {n: line for n, line in enumerate(lines) if not isinstance(line, InputError)}
     for batch in batches(texts, batch_size):
         found |= zip(batch, try_rows(job.rows, [texts[n] for n in batch]), strict=True)
+        advance(len(batch))
     return [found[n] for n in range(len(lines))]
 
 
@@ -230,11 +270,31 @@ def try_rows(do: Callable[[list[Any]], list[Any]], lines: list[Any]) -> list[Any
 
 
 def _about(args: argparse.Namespace) -> Row:
-    """What the results depend on: arguments, sizes of the files that are read, version."""
-    files = [path for _, path in given(args) if isinstance(path, InputFile)]
-    sizes = {path: os.path.getsize(path) for path in files if os.path.isfile(path)}
-    chosen = {name: value for name, value in sorted(vars(args).items()) if name not in _ASIDE}
-    return chosen | {"bytes": sizes, "version": __version__}
+    """What the results depend on: arguments, content of the files that are read, weights, versions."""
+    from hf_nmt_interp.models.loading import model_fingerprint
+
+    about = {name: value for name, value in sorted(vars(args).items()) if name not in _ASIDE}
+    about.setdefault("seed", 0)  # of sampling, for verbs that have no such argument
+    for name, path in given(args):
+        if isinstance(path, InputFile):  # by content and name, wherever it is
+            paths = getattr(args, name)
+            about |= {name: _in_list(_base, paths), f"sha256 of {name}": _in_list(data_fingerprint, paths)}
+    for name in ("model", "reverse_model"):
+        if name in about and (value := about[name] or (MODEL if name == "model" else None)):
+            about |= {name: _in_list(_normal, value), f"sha256 of {name}": _in_list(model_fingerprint, value)}
+    return about | {f"version of {name}": version for name, version in versions().items()}
+
+
+def _in_list(change: Callable[[str], str], value: Any) -> Any:
+    return [change(one) for one in value] if isinstance(value, list) else change(value)
+
+
+def _normal(path: str) -> str:
+    return os.path.normpath(path) if os.path.exists(path) else path
+
+
+def _base(path: str) -> str:
+    return os.path.basename(_normal(path)) if os.path.exists(path) else path
 
 
 class Refusals:

@@ -3,6 +3,7 @@
 run.json          what was run: a run with other settings is refused
 shards/000000.*   results of the first lines of the input, a row a line, JSON lines or Parquet
 shards/README.md  beside JSON lines: types of the columns, for `datasets`
+sums/000000.json  its run, lines and checksum: `merge` refuses a shard that was changed or moved
 bad/000000.jsonl  lines of that shard that were refused, with the reason, if there are any
 total.json        how many lines and shards there are, once a process has seen the end of the input
 """
@@ -12,7 +13,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cached_property
 from glob import escape
 from itertools import chain
@@ -21,6 +22,8 @@ from typing import Any, TypeVar
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.files import atomic, write_whole
+from hf_nmt_interp.text.fingerprints import changes, file_fingerprint
+from hf_nmt_interp.text.locks import LOCK, locked
 
 Row = dict[str, Any]
 
@@ -111,6 +114,10 @@ class ShardFolder:
     def __init__(self, folder: str | Path, flag: str = "--shards") -> None:
         self.folder, self.flag = Path(folder), flag
 
+    def locked(self, rank: int = 0) -> AbstractContextManager[None]:
+        """Refuse other runs in this folder meanwhile; each process of a run has its own lock."""
+        return locked(self.folder, self.flag, LOCK + (f"-{rank}" if rank else ""))
+
     @cached_property
     def about(self) -> Row:
         """What was run."""
@@ -124,17 +131,18 @@ class ShardFolder:
         for name in ("run.json", "total.json", "shards/README.md") if alone else ():
             remove_parts(self.folder / name)
         if not (self.folder / "run.json").exists():
-            others = "shards/*" if self.flag == "--shards" else "*"
+            others = "shards/*" if self.flag == "--shards" else "[!.]*"
             if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.glob(others))):
                 problem = f"{self.folder} exists but was not created by {self.flag}"
                 raise InputError(self.flag, None, problem, "choose another folder")
             write_whole(self.folder / "run.json", json.dumps(about, ensure_ascii=False) + "\n", shared=True)
-        before, now = self.about, json.loads(json.dumps(about))
-        for name in before | now:
-            if before.get(name) != now.get(name):
-                problem = f"{self.folder} was begun with {name} {before.get(name)!r}, now it is {now.get(name)!r}"
-                other = "another folder" if self.flag == "--shards" else "leave --resume out to start over"
-                raise InputError(self.flag, None, problem, f"give the same arguments to resume, or {other}")
+        for name, (before, now) in changes(self.about, json.loads(json.dumps(about))).items():
+            problem = f"{self.folder} was begun with {name} {before!r}, now it is {now!r}"
+            raise InputError(self.flag, None, problem, f"give the same arguments to resume, or {self._otherwise}")
+
+    @property
+    def _otherwise(self) -> str:
+        return "another folder" if self.flag == "--shards" else "leave --resume out to start over"
 
     def path(self, number: int) -> Path:
         """File of a shard."""
@@ -144,22 +152,39 @@ class ShardFolder:
         """File of the lines of a shard that were refused."""
         return self.folder / "bad" / f"{number:06d}.jsonl"
 
+    def sums(self, number: int) -> Path:
+        """File of what a shard is."""
+        return self.folder / "sums" / f"{number:06d}.json"
+
+    @cached_property
+    def run(self) -> str:
+        """Fingerprint of what was run."""
+        return file_fingerprint(self.folder / "run.json")
+
     @contextmanager
-    def shard(self, number: int, schema: Any) -> Iterator[tuple[Writer, list[Row]]]:
-        """A shard's writer and a list for its refused lines; both are kept if nothing is raised."""
+    def shard(self, number: int, schema: Any, lines: int, texts: str) -> Iterator[tuple[Writer, list[Row]]]:
+        """A shard's writer and a list for its refused lines; both are kept if nothing is raised.
+
+        It is of so many lines of the input, whose fingerprint is `texts`.
+        """
         path = self.path(number)
         refused: list[Row] = []
-        for file in (path, self.bad(number)):
+        for file in (path, self.bad(number), self.sums(number)):
             remove_parts(file)
         if path.suffix == ".jsonl" and not (card := path.with_name("README.md")).exists():
             # declares the types to `datasets`, which else infers them from the first shard
             features = [{"name": field.name} | _feature(field.type) for field in schema]
             write_whole(card, f"---\ndataset_info: {json.dumps({'features': features})}\n---\n", shared=True)
-        with written(path, WRITERS[path.suffix[1:]], schema) as writer:
-            yield writer, refused
-            if refused:  # before the shard, whose name says that all of it is done
+        with atomic(path, shared=True) as part:
+            with closing((writer := WRITERS[path.suffix[1:]](part, schema)).file):
+                yield writer, refused
+            # these two before the shard, whose name says that all of it is done
+            if refused:
                 with written(self.bad(number), JsonLines) as bad:
                     bad.write(refused)
+            about = {"run": self.run, "first": 1 + number * self.about["shard_size"], "lines": lines, "input": texts}
+            about |= {"sha256": file_fingerprint(part)}
+            write_whole(self.sums(number), json.dumps(about) + "\n", shared=True)
 
     def finish(self, lines: int, shards: int) -> None:
         """Note how much there is; each process notes the same."""
@@ -173,27 +198,48 @@ class ShardFolder:
 
     def complete(self) -> list[Path]:
         """All shards in order; raises if one is missing."""
-        paths = [self.path(number) for number in range(self.total["shards"])]
+        lines, size, shards = self.total["lines"], self.about["shard_size"], self.total["shards"]
+        paths = [self.path(number) for number in range(shards)]
+        if size < 1 or lines < 0 or shards != -(-lines // size) or self.path(shards).exists():
+            problem = f"{lines} lines in {shards} shards, as its total.json has it, do not fit shards of {size}"
+            raise InputError(str(self.folder), None, problem, "run the same command again")
         if missing := [path.name for path in paths if not path.exists()]:
             problem = f"{len(missing)} of {len(paths)} shards are missing, the first is {missing[0]}"
             raise InputError(str(self.folder), None, problem, "run the same command again to resume")
         return paths
 
-    def check_size(self, number: int, lines: int) -> None:
-        """Raise if a shard has another number of lines than the run gave it."""
-        size = self.about["shard_size"]
-        if lines != (due := min(size, self.total["lines"] - number * size)):
-            raise ValueError(f"{lines} of {due} lines")
+    def check(self, number: int) -> None:
+        """Raise if a shard is not what this run wrote for its lines."""
+        size, path, where = self.about["shard_size"], self.path(number), f"sums/{self.sums(number).name}"
+        try:
+            found = json.loads(self.sums(number).read_bytes())
+            run, first, lines, checksum = (found[name] for name in ("run", "first", "lines", "sha256"))
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{where} is missing or damaged") from error
+        if run != self.run:
+            raise ValueError(f"{where} is of another run")
+        if (first, lines) != (due := (1 + number * size, min(size, self.total["lines"] - number * size))):
+            raise ValueError(f"{where} has {lines} lines from {first}, but {due[1]} from {due[0]} are due")
+        if file_fingerprint(path) != checksum:
+            raise ValueError("its bytes are not those that were written")
+
+    def check_input(self, number: int, texts: str) -> None:
+        """Raise if a shard was made of other lines than the input has now."""
+        try:
+            found = json.loads(self.sums(number).read_bytes())
+            same = found["input"] == texts and found["run"] == self.run
+        except (OSError, ValueError, TypeError, KeyError):
+            same = False
+        if not same:
+            remedy = f"give the same input, or {self._otherwise}"
+            raise InputError(str(self.path(number)), None, "was made of other lines than the input has now", remedy)
 
     def rows(self) -> Iterator[Row]:
         """All rows in order; raises if a shard is missing, damaged or not whole."""
         for number, path in enumerate(self.complete()):
-            count = 0
             with reading(path):
-                for row in read_rows(path):
-                    yield row
-                    count += 1
-                self.check_size(number, count)
+                self.check(number)
+                yield from read_rows(path)
 
     def join_parquet(self, output: str | None) -> None:
         """Write one Parquet file of Parquet shards, some rows at a time."""
@@ -212,9 +258,10 @@ class ShardFolder:
         from pyarrow.parquet import ParquetFile
 
         for number, path in enumerate(self.complete()):
-            with reading(path), ParquetFile(path) as file:
-                self.check_size(number, file.metadata.num_rows)
-                yield from file.iter_batches(batch_size=256)
+            with reading(path):
+                self.check(number)
+                with ParquetFile(path) as file:
+                    yield from file.iter_batches(batch_size=256)
 
     def refused(self) -> int:
         """How many lines were refused."""
@@ -231,18 +278,16 @@ class ShardFolder:
     def remove(self) -> None:
         """Remove the folder of an `--output`, if there is one; that of `--shards` is refused."""
         if (self.folder / "run.json").exists():
-            own = ("shards", "bad", "total.json", "run.json")
+            own = ("shards", "sums", "bad", "total.json", "run.json", LOCK)
             if others := [path for path in self.folder.iterdir() if path.name not in own and path.suffix != ".part"]:
                 problem = f"{self.folder} has a file of yours, {others[0].name}"
                 raise InputError(self.flag, None, problem, "move it, or choose another output")
             if self.about.get("output") is None:
                 raise InputError(self.flag, None, f"{self.folder} was written by --shards", "choose another name")
-            for name in ("shards", "bad"):
+            for name in ("shards", "sums", "bad"):
                 shutil.rmtree(self.folder / name, ignore_errors=True)
             for name in ("total.json", "run.json"):  # this one last: until then a kill leaves a run to be resumed
                 (self.folder / name).unlink(missing_ok=True)
-            if not any(self.folder.iterdir()):
-                self.folder.rmdir()
 
     def _read(self, name: str, fields: list[str], problem: str, remedy: str = "") -> Row:
         """A file's object, which has numbers in these fields."""

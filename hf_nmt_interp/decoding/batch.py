@@ -1,5 +1,6 @@
 """Sentence pairs as ids and as padded tensors, and the forward pass over them."""
 
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,12 +32,19 @@ class Translation:
 
 @dataclass
 class Batch:
-    """A padded batch with everything a forward pass needs."""
+    """A padded batch with everything a forward pass needs, and what methods may want to know besides.
+
+    `contrast` has other labels of the same steps, -100 where there is nothing to compare; `source_words` and
+    `target_words` have the number of each token's word, -1 for special tokens and padding.
+    """
 
     input_ids: Tensor  # [B, S]
     attention_mask: Tensor  # [B, S]
     labels: Tensor  # [B, T], -100 is padding
     decoder_input_ids: Tensor  # [B, T]
+    contrast: Tensor | None = None  # [B, T]
+    source_words: Tensor | None = None  # [B, S]
+    target_words: Tensor | None = None  # [B, T]
 
     @property
     def source_lengths(self) -> list[int]:
@@ -48,12 +56,20 @@ class Batch:
 
     def inputs(self) -> dict[str, Any]:
         """Arguments of a forward pass that returns the logits of all steps."""
-        return {name: value for name, value in vars(self).items() if name != "labels"} | {"use_cache": False}
+        names = "input_ids", "attention_mask", "decoder_input_ids"
+        return {name: getattr(self, name) for name in names} | {"use_cache": False}
 
     def take(self, rows: Tensor | slice) -> "Batch":
         """Some rows, as tensors that autograd takes even if they were made in inference mode."""
         with torch.inference_mode(False):
-            return Batch(**{name: value[rows].clone() for name, value in vars(self).items()})
+            given = {name: value for name, value in vars(self).items() if value is not None}
+            return Batch(**{name: value[rows].clone() for name, value in given.items()})
+
+    @property
+    def compared(self) -> Tensor:
+        """[B, T], steps that are explained: all that are not padding, or those at which the contrast differs."""
+        real = self.labels != -100
+        return real if self.contrast is None else real & (self.contrast != -100) & (self.contrast != self.labels)
 
 
 def collate(
@@ -69,19 +85,23 @@ def collate(
             [   0, -100, -100]])
     """
     pad_id = pad_id or 0
-
-    def pad(rows: list[list[int]], value: int) -> Tensor:
-        width = max(map(len, rows))
-        return torch.tensor([row + [value] * (width - len(row)) for row in rows], device=device)
-
     batch = {
-        "input_ids": pad([t.source_ids for t in translations], pad_id),
-        "attention_mask": pad([[1] * len(t.source_ids) for t in translations], 0),
-        "labels": pad([t.target_ids for t in translations], -100),
+        "input_ids": pad([t.source_ids for t in translations], pad_id, device=device),
+        "attention_mask": pad([[1] * len(t.source_ids) for t in translations], 0, device=device),
+        "labels": pad([t.target_ids for t in translations], -100, device=device),
     }
     if all(t.start_id is not None for t in translations):
-        batch["decoder_input_ids"] = pad([[t.start_id or 0, *t.target_ids[:-1]] for t in translations], pad_id)
+        rows = [[t.start_id or 0, *t.target_ids[:-1]] for t in translations]
+        batch["decoder_input_ids"] = pad(rows, pad_id, device=device)
     return batch
+
+
+def pad(
+    rows: Sequence[list[int]], value: int, like: Tensor | None = None, device: torch.device | str = "cpu"
+) -> Tensor:
+    """Rows padded on the right to the longest, or to the width of a tensor on whose device they go."""
+    width, device = (max(map(len, rows)), device) if like is None else (like.shape[1], like.device)
+    return torch.tensor([row + [value] * (width - len(row)) for row in rows], device=device)
 
 
 def decoder_inputs(model: Any, labels: Tensor) -> Tensor:
@@ -128,6 +148,7 @@ def make_batch(
     labels: Tensor,
     attention_mask: Tensor | None = None,
     decoder_input_ids: Tensor | None = None,
+    contrast: Tensor | None = None,
 ) -> Batch:
     """Check tensors that a caller gives; without `decoder_input_ids` the labels are shifted as the family does."""
     _check_tensor("input_ids", input_ids, model)
@@ -138,6 +159,9 @@ def make_batch(
         _check_tensor("attention_mask", attention_mask, model, (*_WHOLE, torch.bool), input_ids.shape)
     if decoder_input_ids is not None:
         _check_tensor("decoder_input_ids", decoder_input_ids, model, size=labels.shape)
+    if contrast is not None:
+        _check_tensor("contrast", contrast, model, size=labels.shape)
+        check_ids("contrast", contrast.masked_fill(contrast == -100, 0), model, "target")
     mask = torch.ones_like(input_ids) if attention_mask is None else (attention_mask != 0).long()
     for name, kept in {"attention_mask": mask.bool(), "labels": labels != -100}.items():
         check_right_padding(name, kept)
@@ -145,7 +169,7 @@ def make_batch(
     check_ids("labels", labels.masked_fill(labels == -100, 0), model, "target")
     shifted = decoder_inputs(model, labels) if decoder_input_ids is None else decoder_input_ids
     check_ids("decoder_input_ids", shifted, model, "target")
-    return Batch(input_ids, mask, labels, shifted)
+    return Batch(input_ids, mask, labels, shifted, contrast)
 
 
 _WHOLE = torch.int64, torch.int32
@@ -198,17 +222,21 @@ def check_ids(
 
 
 _SWITCHING = threading.Lock()
+_STANCES: list[Any] = []  # towards compiled code, one at most, while any model is in a context
 # number of contexts, and modes before the first one
 _EVALUATED: dict[torch.nn.Module, tuple[int, list[tuple[torch.nn.Module, bool]]]] = {}
 
 
 @contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Evaluation mode without autocast inside, the mode of every module as before outside.
+    """Evaluation mode inside, without autocast and compiled code; the mode of every module as before outside.
 
-    Threads that share a model may overlap.
+    Compiled code would pass over hooks that are added later. Threads that share a model may overlap.
     """
     with _SWITCHING:
+        if "torch._dynamo" in sys.modules and not _EVALUATED:
+            _STANCES.append(torch.compiler.set_stance("force_eager"))
+            _STANCES[-1].__enter__()
         count, modes = _EVALUATED.get(model, (0, [(module, module.training) for module in model.modules()]))
         _EVALUATED[model] = count + 1, modes
         if any(training for _, training in modes) and not count:
@@ -224,6 +252,8 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
             else:
                 for module, training in modes:  # BigBird replaces some of its modules
                     module.training = training
+            if not _EVALUATED and _STANCES:
+                _STANCES.pop().__exit__(None, None, None)
 
 
 def run_model(model: Any, inputs: dict[str, Any]) -> Any:

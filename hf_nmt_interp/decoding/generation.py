@@ -1,9 +1,10 @@
 """What `generate()` was given and what it returned, caught while it runs."""
 
-import inspect
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, nullcontext
+from functools import partial, wraps
+from types import MethodType
 from typing import Any, Protocol
 
 import torch
@@ -14,7 +15,7 @@ from hf_nmt_interp.decoding.batch import Translation, check_right_padding, colla
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import capacity
 
-Setting = Callable[[str], set[int]]  # the ids or numbers that a setting's name stands for in a call
+Setting = Callable[[str], set[Any]]  # the ids, numbers or texts that a setting's name stands for in a call
 
 
 class Watcher(Protocol):
@@ -28,6 +29,9 @@ class Watcher(Protocol):
 
 
 _RECORDED = "model", None, "its generate() is being recorded already", "leave the other context first"
+_SOURCE = "inputs", "input_ids", "attention_mask", "inputs_embeds", "encoder_outputs"  # arguments that are the source
+_LOCK = threading.Lock()
+_RECORDERS: dict[int, Callable[..., Any]] = {}  # what catches the calls of a model, by its id
 
 
 @contextmanager
@@ -38,12 +42,15 @@ def record_generation(model: Any, watcher: Watcher | None = None) -> Iterator[li
     the model afterwards.
     """
     translations: list[Translation] = []
+    model = getattr(model, "_orig_mod", model)  # of torch.compile
     generate = plain_generate(model)
 
     def recorded(inputs: Tensor | None = None, generation_config: Any = None, *args, **kwargs) -> Any:
-        call = {"input_ids": inputs} | kwargs if inputs is not None else kwargs
-        setting = partial(_setting, model, generation_config, call)
+        call = kwargs | ({"generation_config": generation_config} if generation_config is not None else {})
+        call |= {"input_ids": inputs} if inputs is not None else {}
+        setting = partial(_setting, model, call)
         sources = _sources(setting, call)
+        _check_memory(model, call)
         if watcher is not None:
             added = watcher.start(sources, setting)
             kwargs["logits_processor"] = [*(kwargs.get("logits_processor") or []), *added]
@@ -54,37 +61,83 @@ def record_generation(model: Any, watcher: Watcher | None = None) -> Iterator[li
             watcher.end(found)
         return output
 
-    if vars(model).setdefault("generate", recorded) is not recorded:  # in one step: another thread may be quicker
-        raise InputError(*_RECORDED)
-    try:
+    with _caught(model, recorded):
         yield translations
+
+
+@contextmanager
+def _caught(model: Any, recorded: Callable[..., Any]) -> Iterator[None]:
+    """Inside, calls of a model's `generate()` go to `recorded`.
+
+    The class is changed meanwhile, not the model: what is on a model goes with its copies and into pickles.
+    """
+    owner: Any = next(base for base in type(model).__mro__ if "generate" in vars(base))
+    with _LOCK:
+        if id(model) in _RECORDERS:
+            raise InputError(*_RECORDED)
+        _RECORDERS[id(model)] = recorded
+        if _is_plain(owner.generate):
+            owner.generate = _catching(owner.generate)
+        catching = owner.generate
+        catching.models.add(id(model))
+    try:
+        yield
     finally:
-        del model.generate
+        with _LOCK:
+            del _RECORDERS[id(model)]
+            catching.models.remove(id(model))
+            if not catching.models:
+                owner.generate = catching.plain
+
+
+def _is_plain(generate: Callable[..., Any]) -> bool:
+    return not hasattr(generate, "plain")
+
+
+def _catching(plain: Any) -> Any:
+    """A `generate()` of a class whose calls go to `_RECORDERS`, if there is one for the model."""
+
+    @wraps(plain)
+    def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return _RECORDERS.get(id(self), partial(plain, self))(*args, **kwargs)
+
+    generate.plain, generate.models = plain, set()  # type: ignore[attr-defined]
+    return generate
 
 
 def plain_generate(model: Any) -> Callable[..., Any]:
     """`model.generate` itself: no context catches its calls, also none that is entered later. Raises inside one."""
-    generate = model.generate
-    if not inspect.ismethod(generate):  # as `recorded` is none
+    model = getattr(model, "_orig_mod", model)
+    if id(model) in _RECORDERS:
         raise InputError(*_RECORDED)
-    return generate
+    if "generate" in vars(model):
+        problem = "its generate() was replaced by a function of yours"
+        raise InputError("model", None, problem, "remove it with `del model.generate`")
+    found = type(model).generate
+    return MethodType(found if _is_plain(found) else found.plain, model)
 
 
 def translate_batch(
     generate: Callable[..., Any], model: Any, sources: list[list[int]], **options: Any
 ) -> list[Translation]:
     """Translate checked ids without padding in one call of `plain_generate(model)`; threads may share the model."""
-    if options.get("num_return_sequences", 1) != 1:
+    if given := [name for name in _SOURCE if name in options]:
+        raise InputError("generate", given[0], "is made of the sources", "leave it out")
+    config = options.get("generation_config")
+    if {options.get("num_return_sequences"), getattr(config, "num_return_sequences", None)} - {None, 1}:
         problem = "must be 1: one translation per source"
         raise InputError("num_return_sequences", None, problem, "use explain_generation for more")
+    if type(seed := options.pop("seed", 0)) is not int:
+        raise InputError("generate", seed, "is no seed", "give a whole number")
     padded = collate([Translation(ids, [0]) for ids in sources], model.config.pad_token_id, model.device)
     call = {name: padded[name] for name in ("input_ids", "attention_mask")} | options
+    call["num_return_sequences"] = 1  # the model's own configuration may have more
+    setting = partial(_setting, model, call)
     call["logits_processor"] = [*(call.get("logits_processor") or []), _Finite()]
     try:
-        with evaluating(model):
+        with evaluating(model), _seeded(model, seed) if True in setting("do_sample") else nullcontext():
             output = generate(**call)
     except IndexError as error:  # the sources have been checked
-        setting = partial(_setting, model, call.get("generation_config"), call)
         longest = max([*setting("max_length"), *(n + 1 for n in setting("max_new_tokens"))], default=None)
         limit = capacity(model, "target")[1]
         if limit is None or (longest is not None and longest <= limit):
@@ -95,7 +148,16 @@ def translate_batch(
         raise
     except (ValueError, ZeroDivisionError) as error:  # arguments that transformers does not take, e.g. no beams
         raise InputError("generate", None, str(error)) from error
-    return _translations(output, sources, partial(_setting, model, call.get("generation_config"), call), call)
+    return _translations(output, sources, setting, call)
+
+
+@contextmanager
+def _seeded(model: Any, seed: int) -> Iterator[None]:
+    """Inside, sampling starts from a seed; outside, random numbers are as before."""
+    devices = [model.device] if model.device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        torch.manual_seed(seed)
+        yield
 
 
 class _Finite(LogitsProcessor):
@@ -117,11 +179,24 @@ def _translations(output: Any, sources: list[list[int]], setting: Setting, call:
     ]
 
 
-def _setting(model: Any, config: Any, call: dict[str, Any], name: str) -> set[int]:
-    """Ids a setting names: of this call, else of its configuration, else the model's."""
-    places = (getattr(place, name, None) for place in (config, model.generation_config, model.config))
+def _setting(model: Any, call: dict[str, Any], name: str) -> set[Any]:
+    """Ids, numbers or texts a setting names: of this call, else of its configuration, else the model's."""
+    configs = call.get("generation_config"), model.generation_config, model.config
+    places = (getattr(place, name, None) for place in configs)
     found: Any = next((value for value in (call.get(name), *places) if value is not None), [])
-    return set(torch.as_tensor(found).flatten().tolist())
+    if isinstance(found, Tensor):
+        found = found.flatten().tolist()
+    return set(found) if isinstance(found, list | tuple | set) else {found}
+
+
+def _check_memory(model: Any, call: dict[str, Any]) -> None:
+    """Refuse states of an encoder that has read something else than the source that is to be explained."""
+    if (given := call.get("encoder_outputs")) is None:
+        return
+    with torch.no_grad(), evaluating(model):
+        own = model.get_encoder()(call["input_ids"], attention_mask=call.get("attention_mask"))[0]
+    if given[0].shape != own.shape or not torch.allclose(given[0], own, rtol=1e-2, atol=1e-2 * float(own.abs().max())):
+        raise InputError("encoder_outputs", None, "are not those of input_ids", "give input_ids alone")
 
 
 def _sources(setting: Setting, call: dict[str, Any]) -> list[list[int]]:
@@ -144,7 +219,7 @@ def _end(target: list[int], setting: Setting, call: dict[str, Any]) -> int:
     stops, end = setting("eos_token_id"), len(target)
     if stopped := [j + 1 for j, token in enumerate(target) if token in stops]:
         return stopped[0]
-    if call.get("stopping_criteria") or call.get("stop_strings"):  # they end a row without EOS, padding follows
+    if call.get("stopping_criteria") or setting("stop_strings"):  # they end a row without EOS, padding follows
         while end and target[end - 1] in setting("pad_token_id"):
             end -= 1
     return end

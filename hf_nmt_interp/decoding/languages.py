@@ -1,6 +1,7 @@
 """Languages of checkpoints that translate between many."""
 
 import inspect
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from hf_nmt_interp.errors import InputError
 
 _SHOWN = 12  # codes in an error
+_TO_LANGUAGE = re.compile(r"<2[a-z]{2,3}(?:_\w+)?>")
 
 
 def language_tokens(tokenizer: Any) -> dict[str, str]:
@@ -72,6 +74,15 @@ def check_target(model: Any, tokenizer: Any, generate: Mapping[str, Any] | None 
     if not ids & {x for value in given for x in (value if isinstance(value, list) else [value])}:
         problem = f"{type(model).__name__} translates to {len(tokens)} languages, but was given none"
         raise InputError("target_lang", None, problem, f"give one of {_some(list(tokens))}")
+
+
+def known_prefixes(model: Any, tokenizer: Any) -> list[str]:
+    """What a checkpoint expects before sources: T5's config has it for each task, MADLAD's tokenizer as `<2de>`."""
+    tasks = getattr(model.config, "task_specific_params", None) or {}
+    named = [task.get("prefix") for name, task in tasks.items() if name.startswith("translation")]
+    codes = [token for token in tokenizer.get_vocab() if _TO_LANGUAGE.fullmatch(token)]
+    common = sorted(codes, key=lambda token: (token not in ("<2de>", "<2fr>", "<2en>"), token))
+    return [prefix for prefix in named if prefix] or [f"{token} " for token in common if len(codes) > 1]
 
 
 def _suggestion(code: str, known: list[str]) -> str:

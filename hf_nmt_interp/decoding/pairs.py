@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import torch
 
-from hf_nmt_interp.decoding.batch import Batch, Translation, batch_of, check_ids, similar_sizes
+from hf_nmt_interp.decoding.batch import Batch, Translation, batch_of, check_ids, pad, similar_sizes
 from hf_nmt_interp.decoding.generation import plain_generate, translate_batch
 from hf_nmt_interp.decoding.languages import check_target
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import capacity
-from hf_nmt_interp.text.progress import Track, no_progress
+from hf_nmt_interp.text.progress import track
 from hf_nmt_interp.text.tokens import (
     Encoded,
     Span,
@@ -40,12 +40,14 @@ class Checked(Encoded):
 
 @dataclass(frozen=True)
 class Pair:
-    """A sentence pair as ids and as words, and where its target came from."""
+    """A sentence pair as ids and as words, where its target came from, and other labels that it is compared with."""
 
     ids: Translation
     source: TokenWords
     target: TokenWords
     origin: Origin = "given"
+    contrast: list[int] | None = None  # one a label, -100 for none
+    contrast_words: list[str | None] | None = None  # as shown, where they differ
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Pairs(Sequence[Pair]):
     """Sentence pairs of one model, whose ids have been checked; slices of them are `Pairs`, too.
 
     Sources and targets are strings or lists of words, which are kept as they are; `splitting` has the arguments
-    `punctuation` and `words` of `encode_source`, `track` shows progress.
+    `punctuation` and `words` of `encode_source`.
     """
 
     model: Any
@@ -100,7 +102,6 @@ class Pairs(Sequence[Pair]):
         batch_size: int = 16,
         generate: Mapping[str, Any] | None = None,
         splitting: Splitting = NO_SPLITTING,
-        track: Track = no_progress,
     ) -> "Pairs":
         """Sentences and the translations that the model makes of them by `generate()` with these arguments."""
         if not isinstance(generate or {}, Mapping):
@@ -128,7 +129,8 @@ class Pairs(Sequence[Pair]):
         """Translations known as ids, e.g. of `record_generation`; without `sources` the ids spell their words."""
         if sources is None:
             check_tokenizer(model, tokenizer)
-        check_translations(model, translations, ("targets",) if sources else ("sources", "targets"))
+        # what `generate()` has read and written fits the model's positions
+        check_translations(model, translations, ("targets",) if sources else ("sources", "targets"), caught=True)
         words = [source.token_words for source in sources or ()]
         words = words or [words_of(tokenizer, ids.source_ids, False, **splitting) for ids in translations]
         targets = [words_of(tokenizer, ids.target_ids, True, **splitting) for ids in translations]
@@ -147,12 +149,25 @@ class Pairs(Sequence[Pair]):
         """The pairs of these numbers."""
         return replace(self, items=[self.items[row] for row in rows])
 
-    def batches(
-        self, batch_size: int = 16, track: Track = no_progress, label: str = ""
-    ) -> Iterator[tuple[list[int], Batch]]:
+    def batches(self, batch_size: int = 16, label: str = "Reading") -> Iterator[tuple[list[int], Batch]]:
         """Padded batches of similar length, longest first, with the numbers of their pairs."""
         for rows in track(similar_sizes([pair.ids.size for pair in self.items], batch_size), label):
-            yield rows, batch_of(self.model, [self.items[row].ids for row in rows])
+            yield rows, self._batch([self.items[row] for row in rows])
+
+    def _batch(self, pairs: Sequence[Pair]) -> Batch:
+        """Their ids, words and contrasts."""
+        batch = batch_of(self.model, [pair.ids for pair in pairs])
+        source, target = ([_numbers(getattr(pair, side)) for pair in pairs] for side in ("source", "target"))
+        contrast = None
+        if any(pair.contrast is not None for pair in pairs):
+            contrast = pad([pair.contrast or [-100] for pair in pairs], -100, batch.labels)
+        words = pad(source, -1, batch.input_ids), pad(target, -1, batch.labels)
+        return replace(batch, contrast=contrast, source_words=words[0], target_words=words[1])
+
+
+def _numbers(side: TokenWords) -> list[int]:
+    """Number of each token's word, -1 for special tokens."""
+    return [-1 if word is None else word for word in side.word_ids]
 
 
 def encode_sources(
@@ -176,12 +191,15 @@ def encode_sources(
 
 
 def check_translations(
-    model: Any, translations: Sequence[Translation], names: Sequence[str] = ("sources", "targets")
+    model: Any,
+    translations: Sequence[Translation],
+    names: Sequence[str] = ("sources", "targets"),
+    caught: bool = False,
 ) -> None:
-    """Refuse translations whose ids are not the model's, are too many, or are none."""
+    """Refuse translations whose ids are not the model's, are too many (unless `caught` from it), or are none."""
     for row, ids in enumerate(translations):
         for name in names:
-            _check(model, name, row, ids.source_ids if name == "sources" else ids.target_ids)
+            _check(model, name, row, ids.source_ids if name == "sources" else ids.target_ids, caught)
 
 
 def encode_targets(model: Any, tokenizer: Any, targets: Any, splitting: Splitting = NO_SPLITTING) -> list[Checked]:
@@ -212,8 +230,11 @@ def _encode(model: Any, name: str, texts: Sequence[Any], encode: Callable[[Any],
     return found
 
 
-def _check(model: Any, name: str, row: int, ids: Sequence[int]) -> None:
-    """The ids of a sentence are the model's, and there is room for them."""
+def _check(model: Any, name: str, row: int, ids: Sequence[int], caught: bool = False) -> None:
+    """The ids of a sentence are the model's, and there is room for them, if that is not known."""
     if not ids:
         raise InputError(name, None, "has no tokens", "leave it out", row)
-    check_ids(name, torch.tensor(ids, dtype=torch.long), model, name.removesuffix("s"), row, LONGEST)
+    tokens = torch.tensor(ids, dtype=torch.long)
+    if caught and len(ids) <= LONGEST:
+        tokens = tokens[:, None]  # one by one
+    check_ids(name, tokens, model, name.removesuffix("s"), row, LONGEST)

@@ -1,17 +1,19 @@
 """Translators by name: `load`, and names in place of models."""
 
+import inspect
 import os
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar, cast
 
-from hf_nmt_interp.decoding.languages import choose_languages
+from hf_nmt_interp.decoding.languages import choose_languages, known_prefixes
 from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.models.loading import load_model, load_tokenizer, quiet
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _DTYPES = "float32", "float64", "bfloat16", "float16"
 _OPTIONS = "source_lang", "target_lang", "source_prefix", "dtype", "device"
+_FORMER = {"target": "targets", "translation": "targets"}  # names of arguments
 
 
 def load(
@@ -30,7 +32,8 @@ def load(
             for mBART, `eng_Latn` for NLLB, `en` for M2M100, `eng` for SeamlessM4T).
         target_lang: code of the language to translate to; models of many languages need it.
         source_prefix: text before every source sentence, such as T5's "translate English to German: " or MADLAD's
-            "<2de> ". The model reads it, and it is explained, but it is not a word of the sentence.
+            "<2de> "; needed if the checkpoint's config or tokenizer has such prefixes, "" for none. The model reads
+            it, and it is explained, but it is not a word of the sentence.
         dtype: of the weights, float32 if None; LRP needs float32 or float64.
         device: None takes a GPU if there is one.
 
@@ -51,6 +54,10 @@ def load(
     choose_languages(model, tokenizer, source_lang, target_lang)
     if source_prefix:
         tokenizer.source_prefix = source_prefix
+    elif source_prefix is None and (known := known_prefixes(model, tokenizer)):
+        problem = f"{os.path.basename(name)} needs text before every source, but was given none"
+        shown = " or ".join(f"source_prefix={prefix!r}" for prefix in known[:3])
+        raise InputError("source_prefix", None, problem, f"give e.g. {shown}; '' for none")
     return _to(model.eval(), device), tokenizer
 
 
@@ -64,14 +71,28 @@ def translator(model: Any, tokenizer: Any = None, **options: Any) -> tuple[Any, 
 
 
 def takes_names(function: Function) -> Function:
-    """Let a function of (model, tokenizer, ...) take a name in place of a model, and then the options of `load`."""
+    """Let a function of a model and its tokenizer take a name in place of both, and then the options of `load`.
+
+    Arguments that were renamed are also taken by their former names.
+    """
+    signature = inspect.signature(function)
+    place = next(n for n, name in enumerate(signature.parameters) if name in ("model", "models"))
+    argument = list(signature.parameters)[place]
 
     @wraps(function)
-    def named(model: Any, tokenizer: Any = None, *args: Any, **settings: Any) -> Any:
+    def named(*args: Any, **given: Any) -> Any:
+        for old, new in _FORMER.items():
+            if old in given and new in given:
+                raise InputError(old, None, f"is the former name of {new}", f"give {new} only")
+            given |= {new: given.pop(old)} if old in given else {}
+        model = args[place] if len(args) > place else given.get(argument)
         if isinstance(model, str | os.PathLike):
-            options = {name: settings.pop(name) for name in _OPTIONS if name in settings}
-            model, tokenizer = translator(model, tokenizer, **options)
-        return function(model, tokenizer, *args, **settings)
+            options = {name: given.pop(name) for name in _OPTIONS if name in given}
+            bound = signature.bind_partial(*args, **given)
+            loaded = translator(model, bound.arguments.get("tokenizer"), **options)
+            bound.arguments |= dict(zip((argument, "tokenizer"), loaded, strict=True))
+            args, given = bound.args, bound.kwargs
+        return function(*args, **given)
 
     return cast(Function, named)
 

@@ -14,7 +14,7 @@ from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.batch import Translation, batch_of, evaluating, label_log_probs, run_model, similar_sizes
 from hf_nmt_interp.decoding.pairs import Pairs, check_translations, encode_sources
 from hf_nmt_interp.errors import InputError, rows_among
-from hf_nmt_interp.text.progress import Track, no_progress
+from hf_nmt_interp.text.progress import estimate, track
 
 primary, greater_is_better = "comprehensiveness", True
 FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5)
@@ -97,7 +97,6 @@ def compare(
     methods: Mapping[str, AttributionMethod],
     batch_size: int = 16,
     generate: dict[str, Any] | None = None,
-    track: Track = no_progress,
 ) -> dict[str, Faithfulness]:
     """Faithfulness of several methods on the same translations, and of a random order (`random`) as the baseline.
 
@@ -108,21 +107,27 @@ def compare(
         methods: at least one, by any names, e.g. `{"lrp": LRP(model), "attention": AttentionWeights(model)}`.
         batch_size: sentences translated and explained at a time.
         generate: arguments of `generate()`.
-        track: shows progress.
     """
     if not methods:
         raise InputError("methods", None, "none given", "name at least one, e.g. {'lrp': LRP(model)}")
-    losses: dict[str, dict[int, np.ndarray]] = {name: {} for name in (*methods, "random")}
-    by_chance = random_scores()
     encoded = encode_sources(model, tokenizer, sources)
-    for rows in track(similar_sizes([len(text) for text in sources], batch_size), "Comparing"):
+
+    def compare_some(rows: Sequence[int], by_chance: WordScores) -> dict[str, list[np.ndarray]]:
         with rows_among(rows):
             translated = Pairs.translate(model, tokenizer, [encoded[i] for i in rows], batch_size, generate)
         scored: Scored = {}  # what several methods erase is scored once
-        for name, method in methods.items():
-            results = explain(method, translated, batch_size)
-            losses[name] |= zip(rows, _losses(model, results, _word_scores, scored), strict=True)
-        losses["random"] |= zip(rows, _losses(model, results, by_chance, scored), strict=True)
+        results = {name: explain(method, translated, batch_size) for name, method in methods.items()}
+        found = {name: _losses(model, own, _word_scores, scored) for name, own in results.items()}
+        return found | {"random": _losses(model, next(iter(results.values())), by_chance, scored)}
+
+    losses: dict[str, dict[int, np.ndarray]] = {name: {} for name in (*methods, "random")}
+    batches, by_chance = similar_sizes([len(text) for text in sources], batch_size), random_scores()
+    if batches:
+        middle = batches[len(batches) // 2][:1]
+        estimate(", ".join(methods), lambda: compare_some(middle, random_scores()), len(sources))
+    for rows in track(batches, "Comparing"):
+        for name, tables in compare_some(rows, by_chance).items():
+            losses[name] |= zip(rows, tables, strict=True)
     order = range(len(sources))
     return {name: Faithfulness([tables[i] for i in order], FRACTIONS) for name, tables in losses.items()}
 

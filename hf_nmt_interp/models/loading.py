@@ -9,10 +9,29 @@ from pathlib import Path
 from pickle import UnpicklingError  # what torch raises for weights that are more than numbers
 from typing import Any
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, printable
 from hf_nmt_interp.models import register_kinds
 from hf_nmt_interp.models.demo import find_model
+from hf_nmt_interp.text.files import atomic
+from hf_nmt_interp.text.fingerprints import files_fingerprint
 
+# weights, configuration and tokenizer of a model
+MODEL_FILES = (
+    "*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin*", "config.json", "generation_config.json",
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab*.json",
+    "vocab*.txt", "merges.txt", "*.spm", "*.model", "preprocessor_config.json", "chat_template.jinja",
+)  # fmt: skip
+# types of fields that transformers does not check
+_WHOLE = (
+    "max_length min_length max_new_tokens min_new_tokens num_beams num_return_sequences no_repeat_ngram_size top_k"
+)
+_IDS = "bos_token_id pad_token_id decoder_start_token_id forced_bos_token_id"
+_GENERATION: dict[str, Any] = (
+    dict.fromkeys(f"{_WHOLE} {_IDS}".split(), int)
+    | dict.fromkeys(("eos_token_id", "forced_eos_token_id"), int | list)
+    | dict.fromkeys(("length_penalty", "temperature", "top_p", "repetition_penalty"), int | float)
+    | {"do_sample": bool, "use_cache": bool}
+)
 # what transformers comes to by values in a model's files that do not fit, besides its own refusals
 _MISFITS = AssertionError, AttributeError, KeyError, TypeError, ZeroDivisionError
 _NO_CONNECTION = "no connection to the Hub, and not downloaded before; give a local folder or demo:en-de"
@@ -28,6 +47,8 @@ def load_model(kind: Any, name: str, argument: str = "--model", **settings: Any)
     with _reading(name, argument) as place:
         model, info = kind.from_pretrained(place, output_loading_info=True, ignore_mismatched_sizes=True, **settings)
     _check_weights(argument, name, model, info)
+    if generates := getattr(model, "generation_config", None):
+        _check_fields(argument, f"{place}/generation_config.json", generates.to_dict(), _GENERATION)
     return model
 
 
@@ -76,6 +97,31 @@ def quiet() -> Iterator[None]:
         logging.set_tqdm_hook(before)
 
 
+def save_whole(folder: str | Path, model: Any, tokenizer: Any) -> None:
+    """Save a model and its tokenizer in a folder, both or nothing."""
+    with quiet(), atomic(folder, shared=True) as part:
+        model.save_pretrained(part)
+        tokenizer.save_pretrained(part)
+
+
+def model_files(folder: str | Path) -> list[Path]:
+    """Files of a saved model."""
+    return sorted(path for path in Path(folder).iterdir() if any(path.match(pattern) for pattern in MODEL_FILES))
+
+
+def model_fingerprint(name: str, argument: str = "--model") -> str:
+    """SHA-256 of the files of a model, named as for `load_model`; of one on the Hub, as it was downloaded last."""
+    from huggingface_hub import try_to_load_from_cache
+
+    place = _find(name, argument)
+    if not os.path.exists(place):
+        found = try_to_load_from_cache(name, "config.json")
+        if not isinstance(found, str):
+            return "not downloaded"
+        place = os.path.dirname(found)
+    return files_fingerprint(model_files(place))
+
+
 def is_path(name: str) -> bool:
     """Whether a name is that of a folder, there or not, as it cannot be one on the Hub."""
     return name.count("/") > 1 or name.startswith((".", "/", "~"))
@@ -83,6 +129,8 @@ def is_path(name: str) -> bool:
 
 def _find(name: str, argument: str) -> str:
     """The folder, checked to be one of a model; or the id on the Hub."""
+    if not name.strip():
+        raise InputError(argument, name, "names no model", "give a folder, a Hub id or demo:en-de")
     path = Path(find_model(name, argument)).expanduser()
     if not os.path.exists(path):  # Path.exists raises for names that are too long for a file
         if is_path(name):
@@ -96,7 +144,27 @@ def _find(name: str, argument: str) -> str:
             json.loads(file.read_bytes())
         except ValueError as error:
             raise InputError(argument, None, f"{file} is not JSON ({error})", "save the model again") from error
+    _check_dtype(argument, path / "config.json")
     return str(path)
+
+
+def _check_fields(argument: str, file: str, found: dict[str, Any], kinds: dict[str, Any]) -> None:
+    """Refuse values of another type, and counts below 0."""
+    for field, kind in kinds.items():
+        value = found.get(field)
+        if value is None:
+            continue
+        is_wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
+        if is_wrong or (kind is int and value < (field == "num_beams")):
+            raise InputError(argument, None, f"{file}: {field} {value!r} is not a value that fits", "correct it there")
+
+
+def _check_dtype(argument: str, file: Path) -> None:
+    """Refuse a configuration whose dtype is none of torch's; transformers would blame the tokenizer."""
+    config = json.loads(file.read_bytes())
+    value = config.get("dtype") if isinstance(config, dict) else None
+    if value is not None and value not in ("float16", "bfloat16", "float32", "float64", "auto"):
+        raise InputError(argument, None, f"{file}: dtype {value!r} is not known", "correct it there, e.g. float32")
 
 
 def _check_connection(name: str, argument: str) -> None:
@@ -144,7 +212,7 @@ def _check_weights(argument: str, name: str, model: Any, info: dict[str, Any]) -
         raise InputError(argument, name, f"has NaN or inf in {bad}", "take an earlier checkpoint")
     if unused := sorted(info["unexpected_keys"]):
         problem = f"has weights that its config.json has no place for, {unused[0]} and {len(unused) - 1} others"
-        print(f"hf-nmt-interp: {name!r} {problem}; they are left out", file=sys.stderr)
+        print(f"hf-nmt-interp: {name!r} {printable(problem)}; they are left out", file=sys.stderr)
 
 
 def _is_offline(error: Exception) -> bool:

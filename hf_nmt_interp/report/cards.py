@@ -1,15 +1,15 @@
 """Model cards made from data: the exported model's folder and what its training run left behind."""
 
 import json
+import re
 import shlex
+from html import escape
 from importlib.metadata import version
-from math import prod
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from safetensors import safe_open
 
 from hf_nmt_interp.errors import check_choice
 from hf_nmt_interp.models.kinds import KINDS
@@ -23,7 +23,7 @@ _USAGE = """from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_nmt_interp as hni  # its kinds of models are then known to the Auto classes
 
-name = "{name}"
+name = {name}
 model = AutoModelForSeq2SeqLM.from_pretrained(name{remote})
 tokenizer = AutoTokenizer.from_pretrained(name)
 inputs = tokenizer("{sentence}", return_tensors="pt")
@@ -43,8 +43,10 @@ def model_card(folder: str | Path, about: dict[str, Any] | None = None) -> str:
             train_steps, train_seconds, test_bleu, test_chrf), curve (as of `curve_of`), usage and usage_language.
     """
     about = dict(about or {})
-    for name in about:
+    for name, value in about.items():
         check_choice("about", name, _KNOWN)
+        if isinstance(value, str) and name not in ("note", "command", "usage"):
+            about[name] = " ".join(value.split())  # in one line
     folder = Path(folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     about.setdefault("name", folder.name)
@@ -53,16 +55,19 @@ def model_card(folder: str | Path, about: dict[str, Any] | None = None) -> str:
     pair = "-".join(about[side] for side in ("source_lang", "target_lang") if about.get(side))
     loader = PackageLoader("hf_nmt_interp.report")
     environment = Environment(loader=loader, undefined=StrictUndefined, keep_trailing_newline=True)
-    languages = " from {source_lang} to {target_lang}".format(**about) if "-" in pair else ""
+    environment.filters["fence"] = _fence
+    languages = (
+        " from {source_lang} to {target_lang}".format(**{n: _cell(v) for n, v in about.items()}) if "-" in pair else ""
+    )
     return environment.get_template("model_card.md").render(
         metadata=f"---\n{_metadata(about, config, results, pair)}\n---",
-        name=about["name"],
+        name=_cell(about["name"]),
         summary=f"A translator{languages}, trained or explained with hf_nmt_interp.",
         facts=_facts(folder, config, about, results),
         note=about.get("note"),
         curve=about.get("curve"),
         command=_wrap(about["command"]) if about.get("command") else None,
-        arguments=sorted((about.get("arguments") or {}).items()),
+        arguments=sorted((name, _code(value)) for name, value in (about.get("arguments") or {}).items()),
         usage=about.get("usage") or usage(about["name"], config, about.get("source_lang")),
         usage_language=about.get("usage_language", "python"),
     )
@@ -73,7 +78,7 @@ def usage(name: str, config: dict[str, Any], source_lang: str | None = None) -> 
     remote = ", trust_remote_code=True" if config.get("auto_map") else ""
     method = "attention" if config["model_type"].startswith(("luong", "conv")) else "lrp"
     sentence = _SENTENCES.get(source_lang or "en", _SENTENCES["en"])
-    return _USAGE.format(name=name, remote=remote, sentence=sentence, method=method)
+    return _USAGE.format(name=json.dumps(name, ensure_ascii=False), remote=remote, sentence=sentence, method=method)
 
 
 def curve_of(model: Any, tokenizer: Any, pairs: list[tuple[str, str]], data: str, method: str = "lrp") -> dict | None:
@@ -145,7 +150,26 @@ def _facts(folder: Path, config: dict[str, Any], about: dict[str, Any], results:
         ("training", training),
         ("test", test),
     )
-    return [(label, value) for label, value in rows if value]
+    return [(label, _cell(value)) for label, value in rows if value]
+
+
+def _cell(text: Any) -> str:
+    r"""Text for a heading or a cell of a table, in one line and without raw HTML.
+
+    >>> _cell("a | <b>\n# c")
+    'a \\| &lt;b&gt; # c'
+    """
+    return escape(" ".join(str(text).split()), quote=False).replace("|", "\\|")
+
+
+def _code(text: Any) -> str:
+    """Text for code in a cell of a table."""
+    return " ".join(str(text).split()).replace("`", "'").replace("|", "\\|")
+
+
+def _fence(text: str) -> str:
+    """Backticks around a block of code: more than any in the text."""
+    return "`" * (1 + max([2, *(len(found) for found in re.findall("`+", text))]))
 
 
 def _architecture(config: dict[str, Any]) -> str:
@@ -163,13 +187,31 @@ def _architecture(config: dict[str, Any]) -> str:
 
 
 def _weights(folder: Path) -> tuple[int, int]:
-    """Parameters and bytes of all weights."""
-    parameters = size = 0
-    for path in sorted(folder.glob("*.safetensors")):
-        size += path.stat().st_size
-        with safe_open(path, "np") as file:
-            parameters += sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
-    return parameters, size
+    """Parameters, as `model.num_parameters()` counts them, and bytes of the weights."""
+    import torch
+    from transformers import AutoConfig, AutoModelForSeq2SeqLM
+
+    with torch.device("meta"):
+        model = AutoModelForSeq2SeqLM.from_config(AutoConfig.from_pretrained(folder))
+    return model.num_parameters(), sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+
+
+def rename_card(text: str, name: str) -> str:
+    r"""A card of `model_card` with another name in its head, title and usage.
+
+    >>> print(rename_card('---\nmodel_name: run\n---\n\n# run\n\nname = "run"', "me/nmt"))
+    ---
+    model_name: me/nmt
+    ---
+    <BLANKLINE>
+    # me/nmt
+    <BLANKLINE>
+    name = "me/nmt"
+    """
+    if not (title := re.search(r"^---\n.*?\n---\n\n# ([^\n]+)$", text, re.DOTALL | re.MULTILINE)):
+        return text
+    old = re.escape(title[1])
+    return re.sub(rf'^(model_name: |- name: |# |name = "){old}("?)$', rf"\g<1>{name}\2", text, flags=re.MULTILINE)
 
 
 def _wrap(command: str) -> str:

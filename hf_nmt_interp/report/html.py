@@ -45,9 +45,15 @@ def render_table(rows: Sequence[dict[str, Any]], title: str) -> str:
     return _environment().get_template("table.html").render(title=title, rows=rows)
 
 
-def frame(results: Iterable[AttributionResult], height: int = 520) -> str:
-    """The page in a frame of its own, for notebooks: its style stays inside."""
-    style = f"width:100%;height:{height}px;border:0"
+def frame(results: Iterable[AttributionResult], height: int = 520, most: int = 1600) -> str:
+    """The page in a frame of its own, for notebooks: its style stays inside, and the frame fits the page.
+
+    Args:
+        results: see `render`.
+        height: in pixels, where scripts are not run.
+        most: pixels above which the frame scrolls.
+    """
+    style = f"width:100%;height:{height}px;max-height:{most}px;border:0"
     return f'<iframe title="Explained translations" style="{style}" srcdoc="{escape(render(results))}"></iframe>'
 
 
@@ -71,7 +77,8 @@ def _level(result: AttributionResult) -> dict[str, Any]:
     )  # fmt: skip
     share = None if shares(result) is None else whole["source_contribution"]
     links = None if result.links is None else linked_sources(result)
-    return {name: whole[name] for name in (*kept, "log_probs", "conservation_gap")} | {"shares": share, "links": links}
+    found = {name: whole[name] for name in (*kept, "log_probs", "conservation_gap")}
+    return found | {"shares": share, "links": links, "contrast": result.contrast}
 
 
 @cache

@@ -17,8 +17,9 @@ def record(result: AttributionResult, digits: int = 7) -> dict[str, Any]:
     found: dict[str, Any] = {"method": result.method, "settings": result.settings, "level": result.level}
     for name, side in (("source", result.source_side), ("target", result.target_side)):
         found |= {f"{name}_{part}": getattr(side, part) for part in ("tokens", "words", "word_ids", "special")}
-    if result.chosen is not None:
-        found["chosen"] = result.chosen
+    for name in ("chosen", "contrast"):
+        if getattr(result, name) is not None:
+            found[name] = getattr(result, name)
     arrays = ("source", "prefix", "start", "source_contribution", "log_probs", "conservation_gap")
     found |= {name: plain(getattr(result, name), digits) for name in arrays}
     return found if result.links is None else found | {"links": sorted(map(list, result.links))}
@@ -49,6 +50,8 @@ def plain(values: Any, digits: int = 7) -> Any:
 def scores(result: AttributionResult) -> Iterator[dict[str, Any]]:
     """One row for each score of a result, without the zeros of later target tokens."""
     for step, target in enumerate(result.target_tokens):
+        if result.contrast is not None and result.contrast[step] is None:
+            continue  # nothing is explained there
         own = step + 1 if result.level == "word" else step  # a word's first subwords contribute to its later ones
         sides = (
             ("source", result.source_tokens, result.source[step]),
@@ -58,6 +61,7 @@ def scores(result: AttributionResult) -> Iterator[dict[str, Any]]:
         for side, tokens, values in sides:
             for position, (token, value) in enumerate(zip(tokens, values.tolist(), strict=True)):
                 row = {"step": step, "target": target, "side": side, "position": position, "token": token}
+                row |= {} if result.contrast is None else {"not": result.contrast[step]}
                 yield row | {"score": f"{value:.7g}"}
 
 
@@ -75,7 +79,7 @@ def shares(result: AttributionResult) -> np.ndarray | None:
     Attention sums to 1 on each side, and gradients have no total: they do not weigh source against prefix.
     """
     method = METHODS.get(result.method)
-    return result.source_contribution if method and method.shares_total else None
+    return result.source_contribution if method and method.shares(result.settings) else None
 
 
 def linked_sources(result: AttributionResult) -> list[list[int]]:

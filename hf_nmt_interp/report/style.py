@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.files import atomic, write_whole
 
 # Okabe and Ito's palette, told apart with every kind of colour vision; dashes tell lines apart without colours
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -91,12 +92,12 @@ def save(figure: Any, path: str | Path, numbers: str) -> None:
     path = Path(path)
     dated = {".svg": "Date", ".pdf": "CreationDate"}.get(path.suffix)
     try:
-        with rc_context(_STYLE):
-            figure.savefig(path, dpi=200, metadata={dated: None} if dated else None)
+        with rc_context(_STYLE), atomic(path, shared=True) as part:
+            figure.savefig(part, dpi=200, format=path.suffix[1:], metadata={dated: None} if dated else None)
+        write_whole(path.with_suffix(".csv"), numbers, shared=True)
     except (ValueError, OSError) as error:
         remedy = "e.g. curves.svg, .pdf or .png in a folder that exists"
         raise InputError("figure", str(path), f"cannot be written: {error}", remedy) from error
-    path.with_suffix(".csv").write_text(numbers, encoding="utf-8")
 
 
 def legend_below(figure: Any, axis: Any, names: Sequence[str] | None = None) -> None:

@@ -32,6 +32,8 @@ def show(result: AttributionResult, console: Console) -> None:
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="dim")
     table.add_column("target", overflow="fold", max_width=22, style="bold")
+    if result.contrast:
+        table.add_column("and not", overflow="fold", max_width=22)
     if share is not None:
         table.add_column("from the source")
     table.add_column("most relevant", overflow="fold", max_width=20)
@@ -39,9 +41,12 @@ def show(result: AttributionResult, console: Console) -> None:
     table.add_column("log p", justify="right")
     unchosen = [not chosen for chosen in result.chosen or [True] * len(result.target_tokens)]
     for t, token in enumerate(result.target_tokens):
-        if result.level == "word" and result.target_side.special[t]:
+        other = None if result.contrast is None else result.contrast[t]
+        if (result.level == "word" and result.target_side.special[t]) or (result.contrast and other is None):
             continue
         cells: list[Text | str] = [_plain(token + " *" * unchosen[t])]
+        if other is not None:
+            cells.append(_plain(other))
         if share is not None:
             cells.append(_bar(float(share[t]), ascii_only))
         found = best[t]
@@ -59,6 +64,8 @@ def legend(*results: AttributionResult) -> Text:
         text = "from the source: its part of the decision; the rest came from the words before. " + text
     if any(result.links is not None for result in results):
         text += " Small numbers: which source word a target word translates, by the model's attention."
+    if any(result.contrast for result in results):
+        text += " and not: what the target is compared with; the difference of their scores is explained."
     known = {r.method: r.conservation_gap for r in results if r.conservation_gap is not None}
     if any(result.settings.get("logit") == "top1" for result in results):
         text += " lrp explains the model's first choice, also where another word stands."

@@ -42,6 +42,7 @@ from hf_nmt_interp.models.conv import ConvSeq2SeqForConditionalGeneration
 from hf_nmt_interp.studies.best_attention import agreeing_attention, attention_links
 from hf_nmt_interp.text.corpus import Pair, read_parallel
 from hf_nmt_interp.text.pharaoh import Links, read_links, write_links
+from hf_nmt_interp.text.progress import counting, estimate, track
 from hf_nmt_interp.text.tokens import separate_punctuation
 
 Row = dict[str, Any]
@@ -58,6 +59,12 @@ FIXED: dict[str, tuple[str, dict[str, Any]]] = {  # row -> method, settings
     "SmoothGrad": ("saliency", {"smoothgrad": 30, "sigma": 0.15}),
     "SmoothGrad 0.2": ("saliency", {"smoothgrad": 30, "sigma": 0.2}),
     "LRP": ("lrp", {}),
+    "ALTI": ("alti", {}),
+    "integrated gradients": ("integrated_gradients", {"steps": 20}),
+    "occlusion": ("occlusion", {}),
+    "value zeroing": ("value_zeroing", {}),
+    "norm attention": ("norm_attention", {"layer": -1}),
+    "rollout": ("rollout", {}),
     "mask": ("mask", {}),
 }
 CHOSEN = {  # row -> heads, shifted of `agreeing_attention`
@@ -285,8 +292,11 @@ class AlignmentTable:
             if len(found) < len(keys):
                 file.truncate(end)
             file.seek(0, 2)
-            for start in range(len(found), len(keys), self.batch_size):
-                rows = slice(start, start + self.batch_size)
+            size, left = self.batch_size, range(len(found), len(keys))
+            middle = (len(found) + len(keys)) // 2
+            estimate(path.stem, lambda: compute(slice(middle, middle + 1)), len(left))
+            for some in track([left[n : n + size] for n in range(0, len(left), size)], path.stem):
+                rows = slice(some.start, some.stop)
                 new = compute(rows)
                 for key, value in zip(keys[rows], new, strict=True):
                     file.write(json.dumps([key, value]) + "\n")
@@ -303,7 +313,9 @@ class AlignmentTable:
         if not all(path.exists() for path in paths):
             self.say(self.statistical)
             lines = ((separate_punctuation(s), separate_punctuation(t)) for s, t in read_parallel(*training))
-            for path, links in zip(paths, STATISTICAL[self.statistical](pairs, lines), strict=True):
+            with counting(self.statistical):
+                found = STATISTICAL[self.statistical](pairs, lines)
+            for path, links in zip(paths, found, strict=True):
                 write_links(path, links)
         forward, backward = map(read_links, paths)
         return forward, backward

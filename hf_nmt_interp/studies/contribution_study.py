@@ -20,10 +20,10 @@ from hf_nmt_interp.attribution.registry import make_method
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.batch import evaluating, run_model
 from hf_nmt_interp.decoding.pairs import Pairs
-from hf_nmt_interp.decoding.translators import translator
+from hf_nmt_interp.decoding.translators import takes_names
 from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.studies.prefixes import PREFIXES, LengthSet
-from hf_nmt_interp.text.progress import Track, no_progress
+from hf_nmt_interp.text.progress import track
 from hf_nmt_interp.text.tokens import encode_source, encode_target
 
 ACCURACY, KL = "accuracy", "kl_to_final"
@@ -98,6 +98,7 @@ class ContributionStudy(Report):
         return cls(rows)
 
 
+@takes_names
 def contribution_study(
     models: Any,
     tokenizer: Any,
@@ -113,7 +114,6 @@ def contribution_study(
     batch_size: int = 16,
     generate: dict[str, Any] | None = None,
     seed: int = 0,
-    track: Track = no_progress,
     **settings: Any,
 ) -> ContributionStudy:
     """Source contribution, position influence, entropies, accuracy and distance to a final model, by position.
@@ -122,8 +122,8 @@ def contribution_study(
     D(model || final) of the influences of source and prefix tokens, for prefixes that all models share.
 
     Args:
-        models: a model or its name; or a dict from labels to models or to functions that load one (one is held at a
-            time).
+        models: a model, or its name, which is loaded (`load`, whose further arguments are then taken too); or a dict
+            from labels to models or to functions that load one (one is held at a time).
         tokenizer: of all of them; None with a name.
         sources: sentences.
         targets: their translations, one each.
@@ -136,10 +136,8 @@ def contribution_study(
         batch_size: sentences explained at a time.
         generate: arguments of `model.generate()` for model prefixes.
         seed: of the shuffle.
-        track: shows progress.
         settings: of the method.
     """
-    models, tokenizer = translator(models, tokenizer)
     named = models if isinstance(models, Mapping) else {"model": models}
     _check(named, prefixes, final, sources, targets)
     sets = _sets(tokenizer, sources, targets, lengths or [(None, None)], limit, within)
@@ -229,7 +227,7 @@ def _accuracy(model: Any, pairs: Pairs, batch_size: int) -> list[np.ndarray]:
     """[T] of each pair: 1 where the label is the model's first choice."""
     found: list[np.ndarray] = [np.empty(0)] * len(pairs)
     with evaluating(model):
-        for rows, batch in pairs.batches(batch_size):
+        for rows, batch in pairs.batches(batch_size, "Predicting"):
             hits = (run_model(model, batch.inputs()).logits.argmax(-1) == batch.labels).double().cpu().numpy()
             for row, line in zip(rows, hits, strict=True):
                 found[row] = line[: len(pairs[row].ids.target_ids)]

@@ -14,7 +14,6 @@ from hf_nmt_interp.attribution.api import explain
 from hf_nmt_interp.attribution.registry import make_method
 from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.text.progress import Track, no_progress
 
 
 def auroc(positive: np.ndarray, negative: np.ndarray) -> float:
@@ -52,7 +51,6 @@ def detached_study(
     batch_size: int = 16,
     seed: int = 0,  # of the shuffling; no sentence keeps its own source
     generate: dict[str, Any] | None = None,  # arguments of `generate()`
-    track: Track = no_progress,
     **settings: Any,  # of the method
 ) -> DetachedStudy:
     """Explain the model's translations with their own sources and with sources shuffled between sentences."""
@@ -68,7 +66,7 @@ def detached_study(
         raise InputError("method", method, "shares out no total: it has no source share", "use lrp")
     if explainer.signed:
         raise InputError("method", method, "gives signed scores with these settings", "use lrp with rule='alpha_beta'")
-    true = Pairs.translate(model, tokenizer, sources, batch_size, generate, track=track)
+    true = Pairs.translate(model, tokenizer, sources, batch_size, generate)
     moved = zip(true.pick(other.tolist()), true, strict=True)
     items = [replace(y, ids=replace(y.ids, source_ids=x.ids.source_ids), source=x.source) for x, y in moved]
     detached = replace(true, items=items)
@@ -77,7 +75,7 @@ def detached_study(
         # the first step has no prefix: its share is 1 whatever the source
         found[kind] = [
             (r.source_contribution[1:].mean(), r.log_probs.mean())
-            for r in explain(explainer, pairs, batch_size, track=track)
+            for r in explain(explainer, pairs, batch_size)
             if len(r.start) > 1 and r.log_probs is not None
         ]
     if not found["true"]:

@@ -44,7 +44,7 @@ def read_conllu(path: str | Path) -> Iterator[Sentence]:
     block: list[tuple[str, str]] = []  # where a line stands, and the line
     for number, line in enumerate(read_lines(path), 1):
         if line.strip():
-            block.append((f"{path}, line {number}", line.removesuffix("\r")))
+            block.append((f"{path}, line {number}", line))
         elif block:
             yield _sentence(block)
             block = []

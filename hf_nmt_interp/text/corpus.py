@@ -19,6 +19,7 @@ Pair = tuple[str, str]
 Example = dict[str, list[int]]  # input_ids and labels of one sentence pair
 Texts = tuple[str, ...]
 Line = Texts | InputError  # the same line of all files, or what is wrong with it
+_LONGEST = 10**7  # bytes of a line
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # NUL and lone surrogates
 
 
@@ -35,7 +36,7 @@ class MissingLine(LineError):
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
-    r"""Lines of a UTF-8 file (`-` is stdin), split on "\n" only and without it; a byte order mark is dropped."""
+    r"""Lines of a UTF-8 file (`-` is stdin), split on "\n" or "\r\n", without them and a byte order mark."""
     for line in try_parallel([str(path)]):
         if isinstance(line, InputError):
             raise line
@@ -50,12 +51,14 @@ def open_lines(path: str | Path) -> BinaryIO:
         raise InputError(str(path), None, error.strerror or str(error)) from error
 
 
-def try_lines(raw_lines: Iterable[bytes], path: str | Path) -> Iterator[str | InputError]:
-    """Lines of text like `read_lines` of raw ones; for a line that is not text, the error: reading can continue."""
-    for number, raw in enumerate(raw_lines, 1):
+def try_lines(file: BinaryIO, path: str | Path) -> Iterator[str | InputError]:
+    """Lines of text like `read_lines`; for a line that is not text, the error: reading can continue."""
+    for number, raw in enumerate(iter(lambda: file.readline(_LONGEST + 1), b""), 1):
         where = f"{path}, line {number}"
+        if len(raw) > _LONGEST:
+            raise LineError(where, None, f"more than {_LONGEST:,} bytes", "is this a text file?")
         try:
-            line = raw.removesuffix(b"\n").decode("utf-8-sig" if number == 1 else "utf-8")
+            line = raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             problem = f"byte {error.start + 1} (0x{raw[error.start]:02x}) is not UTF-8"
             yield LineError(where, None, problem, "convert the file first")
@@ -67,6 +70,8 @@ def try_parallel(paths: Sequence[str]) -> Iterator[Line]:
     """The same lines of several files (`-` is stdin); the error for one that cannot be read or that a file lacks."""
     if list(paths).count("-") > 1:
         raise InputError("-", None, "stdin can be one of the files only", "give the other by its name")
+    if "-" in paths and sys.stdin is None:
+        raise InputError("-", None, "stdin is closed", "give a file")
     with ExitStack() as stack:
         files = [sys.stdin.buffer if path == "-" else stack.enter_context(open_lines(path)) for path in paths]
         names = ["stdin" if path == "-" else path for path in paths]

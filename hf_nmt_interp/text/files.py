@@ -1,11 +1,32 @@
 """Files and folders that appear under their name when they are complete, or not at all."""
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
+
+_NOT_WRITTEN = (
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM, errno.EISDIR,
+    errno.EEXIST, errno.ENOTDIR,
+)  # fmt: skip
+# safetensors and torch tell only in words that a disk is full or refuses to be written
+_IN_WORDS = "No space left on device", "Disk quota exceeded", "File too large", "PytorchStreamWriter failed writing"
+
+
+def write_problem(error: Exception) -> str | None:
+    """An error of writing as one line; None for other errors.
+
+    >>> write_problem(OSError(errno.ENOSPC, "No space left on device", "links.txt"))
+    'links.txt: No space left on device'
+    >>> write_problem(RuntimeError("I/O error: No space left on device (os error 28)"))
+    'cannot write: I/O error: No space left on device (os error 28)'
+    """
+    if isinstance(error, OSError) and error.errno in _NOT_WRITTEN:
+        return f"{error.filename or 'cannot write'}: {error.strerror}"
+    return f"cannot write: {error}" if any(words in str(error) for words in _IN_WORDS) else None
 
 
 @contextmanager
@@ -31,8 +52,9 @@ def atomic(path: str | Path, shared: bool = False) -> Iterator[Path]:
         if part != place:
             part.replace(place)
     except OSError as error:
-        if error.filename in (None, str(part)):
-            error.filename = str(path)
+        named = [str(name) for name in (error.filename, error.filename2) if name]
+        if not named or any(name.startswith(str(part)) for name in named):  # a copy has two, from and to
+            error.filename, error.filename2 = str(path), None
         raise
     finally:
         if part != place:

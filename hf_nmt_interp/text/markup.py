@@ -57,6 +57,7 @@ class Node:
     children: list["Node"] = field(default_factory=list)
     spaces: tuple[bool, bool] = (False, False)  # whether no word touches it: before, after
     text: str = ""  # of the root, without whitespace
+    is_read: bool = False  # whether the text has a stand-in for it, which is translated
 
     @property
     def is_point(self) -> bool:
@@ -68,10 +69,13 @@ class Node:
         return self.is_point and self.open[:1].isalnum()
 
 
-def parse(text: str) -> tuple[Node, str]:
-    """The tree of a marked-up text, its root being an element without tags, and the text without mark-up."""
+def parse(text: str, ampersand: str = "") -> tuple[Node, str]:
+    """The tree of a marked-up text, its root being an element without tags, and the text without mark-up.
+
+    `ampersand` is a character that stands in the text for each `&amp;` between words.
+    """
     open_nodes, plain, at = [Node("", 0, "root")], "", 0
-    begins: list[tuple[int, bool]] = []  # of the open elements: where their tags stand, whether whitespace is before
+    begins: list[tuple[int, bool, int]] = []  # of the open elements: where their tags and texts start, space before
     for match in _ITEM.finditer(text):
         plain += text[at : match.start()]
         at, item, name = match.end(), match[0], match["name"] or match["number"]
@@ -80,15 +84,20 @@ def parse(text: str) -> tuple[Node, str]:
         character = unescape(match["entity"] or "")
         if character and (character.isalnum() or character in _IN_WORDS):
             plain += character
+        elif character == "&" and ampersand:
+            node = Node(item, size, end=size + 1, spaces=(before, after), is_read=True)
+            open_nodes[-1].children.append(node)
+            plain += ampersand
         elif match["close"]:
             node = open_nodes.pop()
             if not open_nodes or _name(node.open) != name:
                 raise InputError("source", None, f"{item} at {match.start()} closes no open tag; tags must be nested")
             node.close, node.end = item, size
-            begin, before = begins.pop()
+            begin, before, length = begins.pop()
             if size == node.start and any(child.is_point for child in node.children):
                 # without text inside, it moves in one piece
                 open_nodes[-1].children[-1] = Node(text[begin:at], size, end=size, spaces=(before, after))
+                plain = plain[:length] + _POINT
         elif name is None or item.endswith("/>") or (name.lower() in _VOID and not re.search(rf"</{name}[\s>]", text)):
             spaces = (True, True) if item[0].isalnum() else (before, after)
             open_nodes[-1].children.append(Node(item, size, end=size, spaces=spaces))
@@ -97,7 +106,7 @@ def parse(text: str) -> tuple[Node, str]:
             node = Node(item, size, close="?")
             open_nodes[-1].children.append(node)
             open_nodes.append(node)
-            begins.append((match.start(), before))
+            begins.append((match.start(), before, len(plain)))
             if len(open_nodes) > _DEEPEST:
                 where = f"{item} at {match.start()}"
                 raise InputError("source", None, f"{where} is inside {_DEEPEST - 1} others", "nest fewer tags")

@@ -1,16 +1,113 @@
-"""How long work shows its progress: functions that take a `track` argument pass their items through it."""
+"""Progress of long work: loops pass their items through `track`, and inside of `progress_bars` they are shown."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
 
-# track(items, label) yields the items and shows under the label how many are done, as `rich.progress.track` does
-Track = Callable[[Sequence[Any], str], Iterable[Any]]
+from hf_nmt_interp.errors import InputError
+
+T = TypeVar("T")
+_SOON = 1.0  # seconds after which a loop is shown
+_LONG = 30.0  # seconds of work that are announced
+_FEW = 4  # items for which no time is estimated
 
 
-def no_progress(items: Sequence[Any], label: str) -> Sequence[Any]:
-    """The `Track` that shows nothing.
+class _Screen:
+    """Where bars are drawn, and those of the loops that run now."""
 
-    >>> no_progress([3, 4], "Counting")
+    console: Any = None
+    bars: Any = None
+
+
+@contextmanager
+def progress_bars() -> Iterator[None]:
+    """Inside, long work shows bars on stderr, if that is a terminal, and says how long slow methods will take.
+
+    >>> with progress_bars():
+    ...     list(track([3, 4], "Counting"))
     [3, 4]
     """
-    return items
+    from rich.console import Console
+
+    console, before = Console(stderr=True), _Screen.console
+    _Screen.console = console if console.is_terminal or console.is_jupyter else None
+    try:
+        yield
+    finally:
+        _Screen.console = before
+        if _Screen.bars is not None:  # of a loop that an error ended
+            _Screen.bars.stop()
+            _Screen.bars = None
+
+
+def track(items: Sequence[T], label: str) -> Iterator[T]:
+    """The items, with a bar that counts them, or what is in them if they are lists."""
+    sizes = [len(item) if isinstance(item, Sequence) and not isinstance(item, str) else 1 for item in items]
+    with counting(label, sum(sizes)) as advance:
+        for item, size in zip(items, sizes, strict=True):
+            yield item
+            advance(size)
+
+
+@contextmanager
+def counting(label: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """A bar that appears after a second; what is yielded is called with how many more are done."""
+    if _Screen.console is None:
+        yield lambda done: None
+        return
+    is_outer = _Screen.bars is None
+    bars = _Screen.bars = _Screen.bars or _make_bars(_Screen.console)
+    task = bars.add_task(label, total=total)
+    try:
+        yield lambda done: bars.advance(task, done)
+    finally:
+        bars.remove_task(task)
+        if is_outer:
+            bars.stop()
+            _Screen.bars = None
+
+
+def estimate(what: str, once: Callable[[], Any], count: int) -> None:
+    """Say how long `count` times as much as `once` will take, if bars are shown and it is long.
+
+    Nothing is said inside of a loop that is shown, which has said it.
+    """
+    if _Screen.console is None or _Screen.bars is not None or count < _FEW:
+        return
+    seconds = float("inf")
+    with suppress(InputError), counting(f"Timing: {what}"):  # errors are reported by the work itself
+        for _ in range(2):  # the first time has preparations in it
+            start = time.monotonic()
+            once()
+            seconds = min(seconds, time.monotonic() - start)
+            if seconds * count < _LONG:
+                return
+        text = f"{what}: about {_duration(seconds * count)} for {count:,} sentences"
+        _Screen.console.print(text, style="dim", highlight=False, markup=False)
+
+
+def _duration(seconds: float) -> str:
+    """About how long.
+
+    >>> _duration(40), _duration(100), _duration(5400)
+    ('40 s', '2 min', '1.5 h')
+    """
+    minutes = seconds / 60
+    return f"{seconds:.0f} s" if minutes < 1 else f"{minutes:.0f} min" if minutes < 60 else f"{minutes / 60:.1f} h"
+
+
+def _make_bars(console: Any) -> Any:
+    from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+
+    class Bars(Progress):
+        """Bars of loops that have taken a while."""
+
+        def get_renderables(self) -> Iterator[Any]:
+            yield self.make_tasks_table([task for task in self.tasks if (task.elapsed or 0) > _SOON])
+
+    columns = *Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
+    # stdout is the caller's own: rich would send it to stderr
+    bars = Bars(*columns, console=console, transient=True, redirect_stdout=False)
+    bars.start()
+    return bars

@@ -6,8 +6,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 
+def safe_cell(value: Any) -> Any:
+    """A value for a table: text that a spreadsheet would take for a formula gets an apostrophe in front.
+
+    >>> safe_cell("=1+1"), safe_cell("-3.5"), safe_cell(-3.5), safe_cell("well")
+    ("'=1+1", '-3.5', -3.5, 'well')
+    """
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@")):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
+
+
 def csv_text(rows: Iterable[Mapping[str, Any]], fields: Sequence[str] | None = None) -> str:
-    """A header and one line a row, of these fields; None for those of the first row.
+    """A header and one line a row, of these fields; None for those of the first row. For text see `safe_cell`.
 
     >>> csv_text([{"step": 1, "open": 0.5}]).splitlines()
     ['step,open', '1,0.5']
@@ -18,7 +33,8 @@ def csv_text(rows: Iterable[Mapping[str, Any]], fields: Sequence[str] | None = N
     file = io.StringIO()
     writer = csv.DictWriter(file, fields or list(rows[0] if rows else ()), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows if fields is None else ({name: row[name] for name in fields} for row in rows))
+    names = writer.fieldnames
+    writer.writerows({name: safe_cell(row[name]) for name in (names if fields else row)} for row in rows)
     return file.getvalue()
 
 

@@ -15,9 +15,10 @@ from itertools import pairwise
 from typing import Any, Literal, get_args
 
 from hf_nmt_interp.errors import InputError, check_choice
+from hf_nmt_interp.text.byte_level import show_byte_level, spell_byte_level
+from hf_nmt_interp.text.word_end import Span, marks_word_ends, place_pieces
 
 Punctuation = Literal["attached", "separate"]
-Span = tuple[int, int]
 Segmenter = Callable[[str], Iterable[str]]  # from a text to its words, in order
 Words = Literal["pieces", "spaces"] | Segmenter
 
@@ -124,20 +125,30 @@ def words_of(
     is see `encode_source`.
     """
     ids = [int(i) for i in ids]
-    pieces, spell = _pieces(tokenizer, ids, is_target), _speller(tokenizer, is_target)
+    pieces = _pieces(tokenizer, ids, is_target)
     special = _special(tokenizer, pieces)
+    text, spans = _spell(tokenizer, pieces, special, is_target)
     prefix = _prefix(tokenizer, is_target).strip()
+    if prefix and text.lstrip().startswith(prefix):
+        edge = len(text) - len(text.lstrip()) + len(prefix)
+        special, text = _hide(special, spans, edge), " " * edge + text[edge:]
+    return _group(tokenizer, pieces, special, spans, text, _word_spans(text, spans, punctuation, words))
+
+
+def _spell(tokenizer: Any, pieces: list[str], special: list[bool], is_target: bool) -> tuple[str, list[Span]]:
+    """The text that subwords spell, and where each stands in it."""
+    if _kind(tokenizer) == "</w>":
+        shown = [piece for piece, is_special in zip(pieces, special, strict=True) if not is_special]
+        text = tokenizer.convert_tokens_to_string(shown)
+        return text, place_pieces(pieces, special, text)
+    spell = _speller(tokenizer, is_target)
     # a character may be spread over several subwords: it belongs to all of them, from where its first byte stands
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text, spans = "", []
     for piece, is_special in zip(pieces, special, strict=True):
         start, text = len(text), text + ("" if is_special else decoder.decode(spell(piece)))
         spans.append((start, len(text)))
-    text += decoder.decode(b"", final=True)
-    if prefix and text.lstrip().startswith(prefix):
-        edge = len(text) - len(text.lstrip()) + len(prefix)
-        special, text = _hide(special, spans, edge), " " * edge + text[edge:]
-    return _group(tokenizer, pieces, special, spans, text, _word_spans(text, spans, punctuation, words))
+    return text + decoder.decode(b"", final=True), spans
 
 
 def _encode(
@@ -228,7 +239,7 @@ def _group(
         return min(word, len(ends) - 1)
 
     word_ids = [None if is_special else word_at(*span) for span, is_special in zip(spans, special, strict=True)]
-    shown = [_shown(piece) for piece in pieces] if _kind(tokenizer) == "ByteLevel" else pieces
+    shown = [show_byte_level(piece) for piece in pieces] if _kind(tokenizer) == "ByteLevel" else pieces
     return TokenWords(shown, [text[start:end] for start, end in words], word_ids, special)
 
 
@@ -241,8 +252,10 @@ def _word_spans(text: str, subwords: list[Span], punctuation: Punctuation, words
         check_choice("words", words, get_args(get_args(Words)[0]))
         borders = {i for i in cuts if 0 < i < len(text) and _is_border(text, i)} if words == "pieces" else set()
     spans: list[Span] = []
+    read = {i for start, end in subwords for i in range(start, end)}  # a tokenizer may drop control characters
     for match in re.finditer(r"\S+", text):
-        inner = (i for i in range(match.start() + 1, match.end()) if i in borders and i in cuts)
+        first = min(read & {*range(*match.span())}, default=match.end())
+        inner = (i for i in range(first + 1, match.end()) if i in borders and i in cuts)
         spans += pairwise([match.start(), *inner, match.end()])
     if punctuation == "attached":
         return spans
@@ -300,6 +313,12 @@ def _locate(tokenizer: Any, text: str, is_target: bool) -> tuple[list[int], list
     ids = encoding["input_ids"]
     if tokenizer.is_fast:
         return ids, encoding["offset_mapping"]
+    if _kind(tokenizer) == "</w>":
+        if is_target and _pieces(tokenizer, ids, True) != _pieces(tokenizer, ids, False):
+            problem = f"{type(tokenizer).__name__} has two vocabularies, and encodes targets by that of the source"
+            raise InputError("tokenizer", None, problem, "let the model translate")
+        pieces = _pieces(tokenizer, ids, is_target)
+        return ids, place_pieces(pieces, _special(tokenizer, pieces), text)
     spans = _sentencepiece_spans(tokenizer, text, is_target)
     front = len(getattr(tokenizer, "prefix_tokens", ()))
     back = len(tokenizer.build_inputs_with_special_tokens([])) - front
@@ -325,8 +344,9 @@ def _sentencepiece_spans(tokenizer: Any, text: str, is_target: bool) -> list[Spa
 
 
 def _special(tokenizer: Any, pieces: list[str]) -> list[bool]:
-    # Marian's and M2M100's language codes are not among the tokenizer's special tokens
+    # Marian's and M2M100's language codes, and tokens added by users, are not among the tokenizer's special tokens
     codes = [*getattr(tokenizer, "supported_language_codes", ()), *getattr(tokenizer, "lang_token_to_id", ())]
+    codes += [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
     names = {*tokenizer.all_special_tokens, *codes}
     if tokenizer.unk_token not in (tokenizer.eos_token, tokenizer.bos_token, tokenizer.pad_token):
         names.discard(tokenizer.unk_token)
@@ -336,7 +356,8 @@ def _special(tokenizer: Any, pieces: list[str]) -> list[bool]:
 def _pieces(tokenizer: Any, ids: list[int], is_target: bool) -> list[str]:
     if wrong := [i for i in ids if i < 0]:
         raise InputError("ids", wrong[0], "is no token id", "leave label padding out")
-    if getattr(tokenizer, "separate_vocabs", False):  # Marian's own look-up mixes its two vocabularies up
+    # Marian's own look-up mixes its two vocabularies up, and FSMT's takes that of the target
+    if getattr(tokenizer, "separate_vocabs", False) or hasattr(tokenizer, "tgt_vocab_file"):
         pieces = tokenizer.decoder if is_target else {i: piece for piece, i in tokenizer.encoder.items()}
         return [pieces.get(i, tokenizer.unk_token) for i in ids]
     # an embedding matrix may have more rows than the tokenizer has tokens
@@ -350,14 +371,18 @@ def _spm(tokenizer: Any, is_target: bool) -> Any:
 
 
 def _kind(tokenizer: Any) -> str:
-    """The mark of a tokenizer's kind: `▁` for SentencePiece, else the name of its decoder."""
+    """The mark of a tokenizer's kind: `▁` for SentencePiece, `</w>` for slow BPE, else the name of its decoder."""
     is_fast = getattr(tokenizer, "is_fast", None)
     decoder = repr(tokenizer.backend_tokenizer.decoder) if is_fast else ""
     kinds = [kind for kind in ("ByteLevel", "WordPiece", "▁") if kind in decoder]
     if kinds or (is_fast is not None and _spm(tokenizer, False)):
         return kinds[0] if kinds else "▁"
+    if marks_word_ends(tokenizer):
+        return "</w>"
     problem = f"{type(tokenizer).__name__} is not supported"
-    raise InputError("tokenizer", None, problem, "SentencePiece, byte-level BPE and WordPiece tokenizers are")
+    raise InputError(
+        "tokenizer", None, problem, "SentencePiece, byte-level BPE, WordPiece, FSMT and Blenderbot-small are"
+    )
 
 
 def _speller(tokenizer: Any, is_target: bool) -> Callable[[str], bytes]:
@@ -365,7 +390,7 @@ def _speller(tokenizer: Any, is_target: bool) -> Callable[[str], bytes]:
     kind, spm = _kind(tokenizer), _spm(tokenizer, is_target)
     decoder: Any = tokenizer.backend_tokenizer.decoder if tokenizer.is_fast else None
     if kind == "ByteLevel":
-        return _spell_byte_level
+        return spell_byte_level
     if kind == "WordPiece":  # its decoder also joins some punctuation to the word before
         return lambda piece: decoder.decode(["x", piece])[1:].encode()
 
@@ -376,24 +401,3 @@ def _speller(tokenizer: Any, is_target: bool) -> Callable[[str], bytes]:
         return piece.replace("▁", " ").encode()
 
     return spell
-
-
-# the character that stands for each byte in byte-level BPE: printable Latin-1 itself, the rest from U+0100 on
-_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
-_BYTES = {chr(b): b for b in _PRINTABLE} | {chr(0x100 + i): b for i, b in enumerate(_OTHERS)}
-
-
-def _spell_byte_level(piece: str) -> bytes:
-    known = all(character in _BYTES for character in piece)  # else an added token, spelt as it is
-    return bytes(_BYTES[character] for character in piece) if known else piece.encode()
-
-
-def _shown(piece: str) -> str:
-    """A byte-level piece with its letters readable and its space still `Ġ`; parts of characters stay as they are.
-
-    >>> _shown("ĠschÃ¶n"), _shown("Ã")
-    ('Ġschön', 'Ã')
-    """
-    text = _spell_byte_level(piece).decode(errors="replace")
-    return text.replace(" ", "Ġ") if text.isprintable() and "\ufffd" not in text else piece

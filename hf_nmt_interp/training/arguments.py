@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,12 +29,23 @@ def check_fields(arguments: Any, problem: str, is_wrong: Callable[[Any], bool], 
             raise InputError(name, value, problem)
 
 
+def check_reporters(names: Sequence[str]) -> None:
+    """Refuse to report to a tool that is not installed, for those that are extras."""
+    from transformers.integrations import is_tensorboard_available, is_wandb_available
+
+    is_there = {"tensorboard": is_tensorboard_available, "wandb": is_wandb_available}
+    for name in names:
+        if name in is_there and not is_there[name]():
+            raise InputError("report_to", name, "is not installed", f"pip install 'hf_nmt_interp[{name}]'")
+
+
 @dataclass
 class StartArguments:
     """The model to train."""
 
     model: str | None = option(None, "Checkpoint to start from (folder, Hub id or demo).")
     max_length: int = option(128, "Most tokens of a side; longer training pairs are dropped, test pairs cut.")
+    overwrite_output_dir: bool = option(False, "Start over: remove the checkpoints and results in --output_dir.")
 
     @property
     def base(self) -> str | None:

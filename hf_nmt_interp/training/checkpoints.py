@@ -13,8 +13,12 @@ from transformers import PreTrainedModel
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.files import write_whole
+from hf_nmt_interp.text.fingerprints import file_fingerprint
 
 ARGUMENTS, STATE = "training_args.json", "trainer_state.json"  # files of a checkpoint
+CHECKSUMS = "checksums.json"
+HISTORY = "gates.csv"  # of a training with gates
 UNFINISHED = "unfinished"  # folder of a run where a checkpoint is while it is written
 
 
@@ -31,12 +35,47 @@ def list_checkpoints(folder: str | Path, *, complete: bool = True, resumable: bo
     return [path for path in found if _is_complete(path, resumable)] if complete else found
 
 
+def write_checksums(checkpoint: Path) -> None:
+    """Record the checksum of every file of a checkpoint."""
+    found = {path.relative_to(checkpoint).as_posix(): path for path in checkpoint.rglob("*") if path.is_file()}
+    sums = {name: file_fingerprint(path) for name, path in sorted(found.items())}
+    write_whole(checkpoint / CHECKSUMS, json.dumps(sums, indent=1) + "\n")
+
+
+def check_checksums(checkpoint: str | Path) -> None:
+    """Refuse a checkpoint whose files are not as they were written; others than ours have no checksums."""
+    place = Path(checkpoint)
+    if not (place / CHECKSUMS).exists():
+        _check_state(place / STATE)
+        return
+    remedy = "delete this checkpoint and run the same command again to resume from the one before"
+    try:
+        sums = dict(json.loads((place / CHECKSUMS).read_bytes()))
+    except (ValueError, TypeError) as error:
+        raise InputError(str(place / CHECKSUMS), None, f"is damaged ({error})", remedy) from error
+    for name, checksum in sums.items():
+        if not (place / name).is_file() or file_fingerprint(place / name) != checksum:
+            raise InputError(str(place / name), None, "is not as it was written", remedy)
+
+
+def _check_state(file: Path) -> None:
+    """Refuse a `trainer_state.json` whose fields are of other types."""
+    state = json.loads(file.read_bytes()) if file.exists() else {}
+    kinds = {"global_step": int, "max_steps": int, "log_history": list}
+    for name, kind in kinds.items():
+        value = state.get(name, kind()) if isinstance(state, dict) else None
+        if not isinstance(value, kind):
+            raise InputError(
+                str(file), None, f"{name} {value!r} is not of the type {kind.__name__}", "delete this checkpoint"
+            )
+
+
 def _is_complete(checkpoint: Path, resumable: bool) -> bool:
     arguments = checkpoint / ARGUMENTS
     try:
         json.loads((checkpoint / STATE).read_bytes())
         only_model = arguments.exists() and json.loads(arguments.read_bytes())["save_only_model"]
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, TypeError, KeyError):
         return False
     weights = list(checkpoint.glob("*.safetensors"))
     states = [*checkpoint.glob("*.pt"), *checkpoint.glob("*.pth")]  # zip archives, whose directory stands at the end
@@ -60,6 +99,7 @@ def average_checkpoints(model: PreTrainedModel, folders: Sequence[str | Path]) -
     own = model.state_dict()
     total: dict[str, torch.Tensor] = {}
     for folder in folders:
+        check_checksums(folder)
         files = sorted(Path(folder).glob("*.safetensors"))  # more than one if the checkpoint is sharded
         if not files:
             raise InputError("folders", str(folder), "has no *.safetensors file", "give folders of save_pretrained")

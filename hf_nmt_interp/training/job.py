@@ -24,7 +24,7 @@ from hf_nmt_interp.training.arguments import DataArguments, open_split, read_spl
 from hf_nmt_interp.training.batching import pad_batch
 from hf_nmt_interp.training.callbacks import ContributionCallback, Stopwatch
 from hf_nmt_interp.training.cards import hub_name, write_card
-from hf_nmt_interp.training.checkpoints import UNFINISHED, list_checkpoints
+from hf_nmt_interp.training.checkpoints import UNFINISHED, check_checksums, list_checkpoints
 from hf_nmt_interp.training.data import Restartable, encode_examples
 from hf_nmt_interp.training.scripts import find_scripts
 from hf_nmt_interp.training.word_dropout import WordDropout
@@ -69,6 +69,7 @@ def find_checkpoint(config: Any) -> str | None:
     if given := config.resume_from_checkpoint:
         if not Path(given).is_dir():
             raise InputError("--resume_from_checkpoint", given, "is not a folder", "leave it out for the last one")
+        check_checksums(given)
         return given
     complete = list_checkpoints(config.output_dir, resumable=True)
     if config.process_index == 0:
@@ -77,7 +78,10 @@ def find_checkpoint(config: Any) -> str | None:
         for path in left + list_checkpoints(Path(config.output_dir, UNFINISHED), complete=False):
             print(f"{path} is incomplete (stopped while it was written) and will be ignored")
         print(f"Going on from {complete[-1]}" if complete else f"A new run in {config.output_dir}")
-    return str(complete[-1]) if complete else None
+    if not complete:
+        return None
+    check_checksums(complete[-1])
+    return str(complete[-1])
 
 
 def make_collator(model: Any, tokenizer: Any, data: DataArguments) -> Any:

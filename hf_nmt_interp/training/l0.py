@@ -18,10 +18,9 @@ from hf_nmt_interp.models.gated.configuration_gated import KINDS, kinds_of
 from hf_nmt_interp.models.loading import class_of_family, load_config, load_model
 from hf_nmt_interp.text.files import write_whole
 from hf_nmt_interp.training.arguments import check_fields, option
+from hf_nmt_interp.training.checkpoints import HISTORY
 from hf_nmt_interp.training.losses import l0_loss, ramp
 from hf_nmt_interp.training.translation import TranslationConfig, TranslationTrainer
-
-HISTORY = "gates.csv"
 
 
 def load_gated(name: str, gated_attentions: str | list[str] = "all", **settings: Any) -> Any:

@@ -1,36 +1,37 @@
 """The entry of the training scripts: arguments, errors of the user in one line, several processes, one training."""
 
-import errno
 import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from hf_nmt_interp.errors import InputError
-
-_REFUSED = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES
-_IN_WORDS = "No space left on device", "Disk quota exceeded", "File too large", "PytorchStreamWriter failed writing"
+from hf_nmt_interp.errors import InputError, printable
+from hf_nmt_interp.text.files import write_problem
+from hf_nmt_interp.text.locks import Terminated, locked, stoppable
 
 
 def run_script(main: Callable[[], None]) -> None:
-    """Call a script's `main`; one line on stderr for an error of the user or a full disk (exit code 2), and Ctrl-C."""
+    """Call a script's `main`; one line on stderr for an error of the user or a full disk (exit code 2), Ctrl-C
+    and SIGTERM.
+    """
     code = 2
     try:
-        return main()
+        with stoppable():
+            return main()
     except InputError as error:
         text = str(error)
     except KeyboardInterrupt as error:
-        code = 128 + signal.SIGINT
+        code = 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
         text = f"interrupted; {error if error.args else 'run the same command again to resume'}"
     except Exception as error:
-        # safetensors and torch say only in words that a disk is full or takes nothing
-        if getattr(error, "errno", None) not in _REFUSED and not any(words in str(error) for words in _IN_WORDS):
+        if write_problem(error) is None:
             raise
-        text = f"cannot write: {error}; make room and run the same command again, it goes on from the last checkpoint"
-    print(f"{Path(sys.argv[0]).name}: {' '.join(text.split())}", file=sys.stderr)
+        text = f"cannot write: {error}; make room and run the same command again to resume from the last checkpoint"
+    print(f"{Path(sys.argv[0]).name}: {printable(text)}", file=sys.stderr)
     sys.exit(code)
 
 
@@ -73,14 +74,24 @@ def run_training(
 
     from hf_nmt_interp.training.arguments import check_data
     from hf_nmt_interp.training.job import Job
+    from hf_nmt_interp.training.provenance import check_run, describe_run, keep_run
 
     set_seed(config.seed)
     check_data(data, config)
-    job = Job(*build(arguments, data, config), data, config, arguments.max_length, arguments.base)
-    if finish is None:
-        job.complete(arguments.export)
-    else:
-        finish(job, arguments)
+    with only_run(config.output_dir):
+        check_run(about := describe_run(arguments, data, config), config, arguments.overwrite_output_dir)
+        job = Job(*build(arguments, data, config), data, config, arguments.max_length, arguments.base)
+        keep_run(about, config)
+        if finish is None:
+            job.complete(arguments.export)
+        else:
+            finish(job, arguments)
+
+
+def only_run(folder: str | Path) -> AbstractContextManager[None]:
+    """Refuse other runs in an `--output_dir` meanwhile."""
+    first = os.environ.get("RANK", "0") == "0"
+    return locked(folder, "--output_dir") if first else nullcontext()
 
 
 def without_gpu_but_distributed() -> bool:

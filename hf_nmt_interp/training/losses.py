@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from hf_nmt_interp.decoding.precision import product_dtype
+
 _ROWS = 256  # rows of logits held at a time: 256 x 8,000 floats stay in the cache
 
 
@@ -15,27 +17,29 @@ class _LinearCrossEntropy(torch.autograd.Function):
     """Weighted sum over rows of the smoothed cross entropy of `hidden @ weight.T + bias`, with its gradients."""
 
     @staticmethod
-    def forward(ctx, hidden, weight, bias, labels, smoothing, row_weights):
+    def forward(ctx, hidden, weight, bias, labels, smoothing, row_weights, dtype):
         vocabulary = weight.shape[0]
+        weight_, bias_ = weight.to(dtype), bias.to(dtype)  # themselves, unless products are narrower
         total = hidden.new_zeros(())
         grad_hidden = torch.empty_like(hidden)
         grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None  # none of a frozen projection
         for start in range(0, len(hidden), _ROWS):
             cut = slice(start, start + _ROWS)
             x, gold = hidden[cut], labels[cut, None]
-            z = torch.addmm(bias, x, weight.T)  # [rows, V]
+            z = torch.addmm(bias_, x.to(dtype), weight_.T).to(x.dtype)  # [rows, V]
             log_sum = z.logsumexp(-1, keepdim=True)
             loss = log_sum - (1 - smoothing) * z.gather(-1, gold) - smoothing * z.mean(-1, keepdim=True)  # [rows, 1]
             total += loss.sum() if row_weights is None else loss[:, 0] @ row_weights[cut]
             # d loss / d z = softmax(z) - (1 - smoothing) onehot - smoothing / V
             z.sub_(log_sum).exp_().sub_(smoothing / vocabulary)
             z.scatter_add_(-1, gold, torch.full_like(gold, smoothing - 1, dtype=z.dtype))
-            torch.mm(z, weight, out=grad_hidden[cut])
+            z = z.to(dtype)
+            grad_hidden[cut] = z @ weight_
             if row_weights is not None:  # on the narrow side of both products
                 grad_hidden[cut] *= row_weights[cut, None]
                 x = x * row_weights[cut, None]
             if grad_weight is not None:
-                grad_weight.addmm_(z.T, x)
+                grad_weight += z.T @ x.to(dtype)
         ctx.save_for_backward(grad_hidden, grad_weight)
         return total
 
@@ -43,7 +47,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad):
         grad_hidden, grad_weight = ctx.saved_tensors
-        return grad_hidden * grad, None if grad_weight is None else grad_weight * grad, None, None, None, None
+        return grad_hidden * grad, None if grad_weight is None else grad_weight * grad, None, None, None, None, None
 
 
 def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
@@ -61,11 +65,11 @@ def linear_cross_entropy(
     """`label_smoothed_cross_entropy(hidden @ weight.T + bias, labels)` without ever holding all logits.
 
     hidden [..., d], weight [V, d], bias [V] (gets no gradient), labels [...] (-100 is ignored), and constant
-    `position_weights` [...] of the losses, or None.
+    `position_weights` [...] of the losses, or None. `NarrowProducts` holds for its products.
     """
     kept = labels != -100
     rows = None if position_weights is None else position_weights[kept]
-    return _LinearCrossEntropy.apply(hidden[kept], weight, bias, labels[kept], smoothing, rows)
+    return _LinearCrossEntropy.apply(hidden[kept], weight, bias, labels[kept], smoothing, rows, product_dtype(weight))
 
 
 def l0_loss(cross_entropy: Tensor, open_heads: Tensor, weight: float) -> Tensor:

@@ -3,6 +3,7 @@
 import logging
 import shutil
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,12 +16,20 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, Seq2SeqTrainer, Seq2SeqTrainingArguments, set_seed
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, rotate_checkpoints
 
+from hf_nmt_interp.decoding.precision import NarrowProducts
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.hub import Pushed, make_repo, push_folder
-from hf_nmt_interp.training.arguments import check_fields, option
+from hf_nmt_interp.training.arguments import check_fields, check_reporters, option
 from hf_nmt_interp.training.batching import TokenBatches
 from hf_nmt_interp.training.cards import hub_name, write_card
-from hf_nmt_interp.training.checkpoints import ARGUMENTS, STATE, UNFINISHED, average_checkpoints, list_checkpoints
+from hf_nmt_interp.training.checkpoints import (
+    ARGUMENTS,
+    STATE,
+    UNFINISHED,
+    average_checkpoints,
+    list_checkpoints,
+    write_checksums,
+)
 from hf_nmt_interp.training.fsdp import make_shardable
 from hf_nmt_interp.training.launch import without_gpu_but_distributed
 from hf_nmt_interp.training.losses import label_smoothed_cross_entropy, linear_cross_entropy
@@ -47,6 +56,7 @@ class TranslationConfig(Seq2SeqTrainingArguments):
     average_last: int = option(0, "Average this many last checkpoints after training; 0 keeps the last weights.")
     use_cache: bool = option(True, "What the saved model says of its cache; training itself never uses it.")
     fused_loss: bool = option(True, "Cross entropy without whole logits, where model and launcher allow it.")
+    bf16_products: bool = option(False, "Multiply matrices in bfloat16; everything else stays in float32.")
     predict_with_generate: bool = option(True, "Translate in evaluation, so that it gives BLEU and chrF.")
 
     def __post_init__(self):
@@ -58,11 +68,15 @@ class TranslationConfig(Seq2SeqTrainingArguments):
         if self.noam_scale and self.warmup_steps < 1:
             raise InputError("warmup_steps", self.warmup_steps, "must be at least 1 step for the Noam schedule")
         check_fields(self, "must be at least 0 and below 1", lambda x: not 0 <= x < 1, "label_smoothing_factor")
+        check_reporters(self.report_to or ())
         if self.hub_strategy not in (HubStrategy.END, HubStrategy.EVERY_SAVE):
             value, problem = HubStrategy(self.hub_strategy).value, "would send pickled states of the optimizer"
             raise InputError("hub_strategy", value, problem, "end and every_save send models")
         if self.hub_revision:
             raise InputError("hub_revision", self.hub_revision, "is not main, where pushes go", "leave it out")
+        if self.bf16_products and (self.bf16 or self.fp16):
+            problem = "cannot be combined with autocast"
+            raise InputError("bf16_products", True, problem, "leave out bf16 and fp16")
         if self.average_last and self.save_strategy == "no":
             raise InputError("average_last", self.average_last, "needs checkpoints", "set save_strategy to steps")
         if self.average_last and self.save_total_limit and self.save_total_limit < self.average_last:
@@ -97,6 +111,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.data_collator = getattr(self.data_collator, "clean", self.data_collator)
         self.model_accepts_loss_kwargs = True  # compute_loss divides by the number of target tokens of the whole step
         self.label_smoother = None  # ours is in compute_loss; this one would also smooth the loss of evaluations
+        self._sentences = 0
 
     def _prepare_for_training(self, *args, **kwargs) -> Any:
         """As always, but a translator is made ready for FSDP 2."""
@@ -125,6 +140,19 @@ class TranslationTrainer(Seq2SeqTrainer):
             return self.lr_scheduler
         return super().create_scheduler(num_training_steps, optimizer)
 
+    def training_step(self, model: Any, inputs: dict[str, Any], *args, **kwargs) -> Any:
+        """As always, but sentences are counted."""
+        self._sentences += len(inputs["input_ids"])
+        return super().training_step(model, inputs, *args, **kwargs)
+
+    def log(self, logs: dict[str, float], *args, **kwargs) -> None:
+        """As always, but samples are sentences: transformers counts as if each batch had the same number of them."""
+        if "train_samples_per_second" in logs:
+            count = torch.tensor(self._sentences, device=self.args.device)
+            sentences = int(self.accelerator.reduce(count, "sum"))
+            logs["train_samples_per_second"] = round(sentences / logs["train_runtime"], 3)
+        super().log(logs, *args, **kwargs)
+
     def compute_loss(self, model, inputs: dict[str, Any], return_outputs=False, num_items_in_batch=None):
         """Smoothed cross entropy per target token; evaluation is without smoothing."""
         labels = inputs["labels"]
@@ -141,6 +169,13 @@ class TranslationTrainer(Seq2SeqTrainer):
             loss = label_smoothed_cross_entropy(outputs.logits, labels, smoothing)
         loss = self.per_token(loss, labels, num_items_in_batch if model.training else None)
         return (loss, outputs) if return_outputs else loss
+
+    def compute_loss_context_manager(self) -> ExitStack:
+        """As always, with narrow products in training where `bf16_products` asks for them."""
+        stack = super().compute_loss_context_manager()
+        if self.args.bf16_products and self.model.training:
+            stack.enter_context(NarrowProducts(torch.bfloat16))
+        return stack
 
     def per_token(self, total: torch.Tensor, labels: torch.Tensor, num_items_in_batch: Any) -> torch.Tensor:
         """A sum over labelled positions, as its mean: of the whole step if its number of labels is given."""
@@ -159,6 +194,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         """Train; then average the last checkpoints if `average_last` says so."""
         if self.draws:
             set_seed(self.args.seed + self.args.process_index)
+        self._sentences = 0
         result = super().train(*args, **kwargs)
         if self.args.average_last:
             self.accelerator.wait_for_everyone()  # the first process may still be writing the last one
@@ -284,6 +320,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             self.state.best_model_checkpoint = str(best)
         if self.args.should_save:
             self.state.save_to_json(str(unfinished / name / STATE))  # which names the best one
+            write_checksums(unfinished / name)
             shutil.rmtree(folder / name, ignore_errors=True)  # of the same step, of a run before
             (unfinished / name).rename(folder / name)
             unfinished.rmdir()

@@ -137,6 +137,7 @@ def test_one_to_one_links_of_neighbours_are_followed_exactly(data):
         ("", "", set(), ""),
         ("{0} {1}", "", set(), "{0} {1}"),
         ("<b>{0}</b>", "", set(), "<b>{0}</b>"),
+        ("<b><br/> </b>!", "end.", {(0, 0)}, "end <b><br/> </b>."),
     ],
 )
 def test_by_hand(source, translation, links, expected):
@@ -177,6 +178,13 @@ def test_tags_that_are_not_nested_are_refused(source, message):
         hni.transfer_markup(source, translation="x", links=set())
 
 
+def test_an_ampersand_replaces_what_the_model_made_of_it():
+    translator = hni.load_demo("en-de")
+    source = "Tom &amp; Mary have a red car."
+    for target in ("Tom und Maria haben ein rotes Auto.", "Tom & Maria haben ein rotes Auto."):
+        assert hni.transfer_markup(source, *translator, target) == "Tom &amp; Maria haben ein rotes Auto."
+
+
 def test_wrong_input():
     with pytest.raises(hni.InputError, match="source: 'None' is no list of sentences"):
         hni.transfer_markup(None)
@@ -184,7 +192,7 @@ def test_wrong_input():
         hni.transfer_markup(["a", 3])
     with pytest.raises(hni.InputError, match="model: needed"):
         hni.transfer_markup("a")
-    with pytest.raises(hni.InputError, match="translation: needed"):
+    with pytest.raises(hni.InputError, match="targets: needed"):
         hni.transfer_markup("a", links=set())
     with pytest.raises(hni.InputError, match="links: 1-0 is out of range for 1 source and 1 target words"):
         hni.transfer_markup("a", translation="b", links={(1, 0)})

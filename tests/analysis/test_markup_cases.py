@@ -8,7 +8,10 @@ import pytest
 import hf_nmt_interp as hni
 
 CASES = {
-    "Tom &amp; Mary have a <b>red</b> car.": "Tom &amp; hat ein <b>rotes</b> Auto.",
+    "Tom &amp; Mary have a <b>red</b> car.": "Tom &amp; Maria hat <b>ein rotes</b> Auto.",
+    "I like <b>salt &amp; pepper</b>.": "Ich mag <b>Salz &amp; Pfeffer</b>.",
+    "I like tea &#38; coffee.": "Ich mag Tee &#38; Kaffee.",
+    "<b>&amp;</b>": "<b>&amp;</b>",
     "Buy <b>milk</b>.": "Milch ist <b>Milch</b>.",
     "Visit https://example.com/a?b=1&c=2 today.": "Vitititieren Sie https://example.com/a?b=1&c=2 heute.",
     "Write to tom@example.com, please.": "Schreiben Sie bitte tom@example.com.",

@@ -147,7 +147,7 @@ def test_bad_arguments_are_named(translator_of):
         call("A", alhpa=1)
     with pytest.raises(InputError, match="targets: 1 targets for 3 sources; give one each"):
         call(SOURCES, TARGETS[:1])
-    with pytest.raises(InputError, match="target: 'Ein Auto!' is one sentence for a list of sources; give a list"):
+    with pytest.raises(InputError, match="targets: 'Ein Auto!' is one sentence for a list of sources; give a list"):
         call(SOURCES, "Ein Auto!")
     with pytest.raises(InputError, match="batch_size: 0 must be a whole number of at least 1"):
         call(SOURCES, TARGETS, batch_size=0)

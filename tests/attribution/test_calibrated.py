@@ -17,6 +17,7 @@ from tests.tiny_models import random_batch, tiny_model
 
 LENGTHS = [(4, 3), (2, 2)]
 RULES = {"alpha 1": {}, "alpha 1/2": {"alpha": 0.5, "beta": 0.5}}
+RULES |= {rule: {"rule": rule} for rule in ("attnlrp", "cp_lrp", "gamma")}
 CASES = [("marian", fusion) for fusion in ("fixed", "fixed_unnormalised", "anneal", "gate")]
 CASES += [(family, "gate") for family in CLASSES if family != "marian"]
 every_case = pytest.mark.parametrize(("family", "fusion"), CASES)

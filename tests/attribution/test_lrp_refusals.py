@@ -140,7 +140,7 @@ def test_half_precision_is_refused():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"rule": "gamma"}, "rule: 'gamma' is not one of alpha_beta, epsilon, ratio"),
+        ({"rule": "z_plus"}, "rule: 'z_plus' is not one of alpha_beta, epsilon, ratio, attnlrp, cp_lrp, gamma"),
         ({"logit": "best"}, "logit: 'best' is not one of top1, label"),
         ({"attention": "keys"}, "attention: 'keys' is not one of full, values"),
         ({"norm": "identity"}, "norm: 'identity' is not one of jacobian, scale"),
@@ -148,7 +148,12 @@ def test_half_precision_is_refused():
         ({"alpha": 2.0, "beta": -1.0}, "alpha, beta: 2.0, -1.0 must be at least 0 and add up to 1"),
         ({"alpha": 0.5}, "alpha, beta: 0.5, 0.0 must be at least 0 and add up to 1"),
         ({"max_memory": 0}, "max_memory: 0 bytes must be more than 0"),
-        ({"rule": "epsilon", "epsilon": 0.0}, "epsilon: 0.0 must be positive"),
+        ({"rule": "epsilon", "epsilon": 0.0}, "epsilon: 0.0 must be positive and finite"),
+        ({"rule": "attnlrp", "epsilon": -1.0}, "epsilon: -1.0 must be positive and finite; the default is 1e-09"),
+        ({"rule": "cp_lrp", "gamma": 0.25}, "gamma: rule 'cp_lrp' has no such setting; it has epsilon"),
+        ({"rule": "gamma", "epsilon": 0.0}, "epsilon: 0.0 must be positive and finite"),
+        ({"rule": "gamma", "gamma": -0.1}, "gamma: -0.1 must be at least 0 and finite; the default is 0.25"),
+        ({"rule": "gamma", "gamma": float("inf")}, "gamma: inf must be at least 0 and finite"),
     ],
 )
 def test_bad_settings_are_named(settings, message):

@@ -8,6 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from hf_nmt_interp.attribution import AttributionResult
+from hf_nmt_interp.attribution.result import AttributionResults
 from hf_nmt_interp.decoding.batch import Translation
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.tokens import TokenWords
@@ -160,3 +161,38 @@ def test_pages_and_notebooks_show_the_tokens():
     for shown in (hand_made().to_html(), hand_made()._repr_html_(), hand_made().to_words().to_html()):
         assert "Hun" in shown
         assert "dog" in shown
+
+
+# ------------------------------------------------------------------------------------------------------------- lists
+def test_lists_say_their_translations_and_stay_lists_of_results():
+    results = AttributionResults([hand_made(), hand_made(method="attention")])
+    assert (results[0].text, results.text) == ("Hunde", ["Hunde", "Hunde"])
+    assert results == list(results)
+    assert type(results[1:]) is type(results.to_words()) is AttributionResults
+    assert [result.level for result in results.to_words()] == ["word", "word"]
+    for shown in (results.to_html(), results._repr_html_()):
+        assert shown.count("class=") > 0
+        assert "attention" in shown
+    frame = results.to_pandas()
+    assert frame.groupby("sentence").size().tolist() == [26, 26]  # 16 of the source, 6 of the prefix, 4 of the start
+
+
+@pytest.mark.parametrize("size", [0, 1, 12])
+def test_lists_are_saved_in_one_file(tmp_path, size):
+    results = AttributionResults(hand_made(conservation_gap=n / 8) for n in range(size))
+    results.save(tmp_path / "results")
+    loaded = AttributionResults.load(tmp_path / "results")
+    assert [result.conservation_gap for result in loaded] == [n / 8 for n in range(size)]
+    for one, two in zip(results, loaded, strict=True):
+        np.testing.assert_array_equal(one.source, two.source)
+        assert (one.target_side, one.settings) == (two.target_side, two.settings)
+
+
+def test_one_result_and_lists_of_them_are_told_apart(tmp_path):
+    hand_made().save(tmp_path / "one")
+    assert AttributionResults.load(tmp_path / "one").text == ["Hunde"]
+    AttributionResults([hand_made()] * 2).save(tmp_path / "two")
+    with pytest.raises(InputError, match=r"path: .*two has 2 results; use AttributionResults.load"):
+        AttributionResult.load(tmp_path / "two")
+    with pytest.raises(InputError, match=r"path: .*nowhere is not a saved AttributionResult"):
+        AttributionResults.load(tmp_path / "nowhere")

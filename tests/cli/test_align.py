@@ -307,7 +307,7 @@ def test_another_run_is_not_resumed_but_can_be_started_over(align, files, tmp_pa
     assert err.endswith("to resume, or leave --resume out to start over\n")
     files[0].write_text(files[0].read_text() + "One more.\n")
     files[1].write_text(files[1].read_text() + "Noch einer.\n")
-    assert f"{out}.shards was begun with bytes" in align(*files, *run, "--resume").err
+    assert f"{out}.shards was begun with sha256 of source '" in align(*files, *run, "--resume").err
     with cut_off(None) as seen:
         assert align(*files, *run, "--extraction", "mutual") == (0, "", "")
     assert len(seen) == len(ENGLISH) + 1
@@ -380,7 +380,7 @@ def test_memory_is_that_of_a_window(align, tmp_path, monkeypatch) -> None:
     source.write_text("\n" * 5000)
     before = sharded_run.work
     monkeypatch.setattr(
-        sharded_run, "work", lambda job, window, n: sizes.append(len(window)) or before(job, window, n)
+        sharded_run, "work", lambda job, window, *more: sizes.append(len(window)) or before(job, window, *more)
     )
     assert align(source, "--batch-size", 4).out == "\n" * 5000
     assert max(sizes) == 64

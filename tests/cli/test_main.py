@@ -13,6 +13,7 @@ import pytest
 
 from hf_nmt_interp import __version__
 from hf_nmt_interp.cli import main as frame
+from hf_nmt_interp.cli.shards import ShardFolder
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.demo import box
 
@@ -60,17 +61,18 @@ def here(tmp_path, monkeypatch, gated_folder, calibrated_folder):
     heads = [{"kind": "encoder", "layer": n // 2, "head": n % 2, "relevance": 0.5, "roles": []} for n in range(4)]
     files["heads.json"] = json.dumps({"rows": heads})
     files |= {"gold.txt": "0-0 1p1\n0-0\n", "gold1.txt": "1-1 2p2\n1-1\n", "links.txt": "0-0\n0-0 1-1\n"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
     for verb, folder, row in (
         ("align", "links", {"links": [[0, 0]]}),
         ("attribute", "attention", {"start": [0.5]}),
         ("contributions", "shares", {"source_tokens": 12, "target_tokens": 12, "source_contribution": [1.0]}),
     ):
-        files[f"runs/{folder}/run.json"] = json.dumps({"verb": verb, "shard_format": "jsonl", "shard_size": 9})
-        files[f"runs/{folder}/total.json"] = json.dumps({"lines": 1, "shards": 1})
-        files[f"runs/{folder}/shards/000000.jsonl"] = json.dumps({"line": 1} | row) + "\n"
-        (tmp_path / "runs" / folder / "shards").mkdir(parents=True)
-    for name, text in files.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
+        shards = ShardFolder(tmp_path / "runs" / folder)
+        shards.begin({"verb": verb, "shard_format": "jsonl", "shard_size": 9})
+        with shards.shard(0, [], 1, "") as (writer, _):
+            writer.write([{"line": 1} | row])
+        shards.finish(1, 1)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

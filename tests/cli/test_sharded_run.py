@@ -165,7 +165,7 @@ def test_processes_split_the_work_and_end_with_the_same_files(work, tmp_path, mo
     seen = []
     before = sharded_run.work
     monkeypatch.setattr(
-        sharded_run, "work", lambda job, lines, size: seen.append(len(lines)) or before(job, lines, size)
+        sharded_run, "work", lambda job, lines, *more: seen.append(len(lines)) or before(job, lines, *more)
     )
     monkeypatch.setenv("WORLD_SIZE", "2")
     for rank in (1, 0):
@@ -180,11 +180,11 @@ def test_a_run_that_fails_goes_on_to_the_same_bytes(work, run, tmp_path, monkeyp
     assert work("attribute", "--shard-format", format, folder="whole").code == 0
     before, calls = sharded_run.work, []
 
-    def fails(job, lines, size):
+    def fails(job, lines, *more):
         calls.append(len(lines))
         if len(calls) == 2:
             raise RuntimeError("power cut")
-        return before(job, lines, size)
+        return before(job, lines, *more)
 
     monkeypatch.setattr(sharded_run, "work", fails)
     with pytest.raises(RuntimeError):
@@ -318,7 +318,7 @@ def test_another_run_is_refused(work, files, tmp_path) -> None:
     assert work("attribute").code == 0
     assert "was begun with batch_size 4, now it is 3" in work("attribute", "--batch-size", 3).err
     files[0].write_text(files[0].read_text() + "One more.\n")
-    assert "was begun with bytes" in work("attribute").err
+    assert "was begun with sha256 of input" in work("attribute").err
     (tmp_path / "other/shards").mkdir(parents=True)
     (tmp_path / "other/shards/000000.jsonl").write_text("")
     assert "exists but was not created by --shards; choose another folder" in work("attribute", folder="other").err
@@ -331,7 +331,7 @@ def test_other_counts_are_another_run(work, tmp_path) -> None:
     heads = "heads", "--relevance-sentences", 0, "--corpus", *counted
     assert work(*heads, folder="heads").code == 0
     counted[0].write_text("Two cats.\n")
-    assert "was begun with bytes" in work(*heads, folder="heads").err
+    assert "was begun with sha256 of corpus" in work(*heads, folder="heads").err
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,7 @@ def test_limit_takes_the_first_sentences(rows, tmp_path) -> None:
 )
 def test_a_terminal_shows_progress(run, model_folder, monkeypatch, verb, label) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes any stream for a terminal then
+    monkeypatch.setattr("hf_nmt_interp.text.progress._SOON", -1)
     sentences = SENTENCES[:2] if verb != "contributions" else ["A dog."] * 5  # windows of four batches there
     method = ("--method", "lrp" if verb == "detached" else "attention")
     code, out, err = run(verb, "--model", model_folder, "--format", "tsv", "--batch-size", 1, *method, *sentences)

@@ -97,6 +97,19 @@ def test_unknown_endings_of_outputs_are_refused(run, tmp_path, verb, name, endin
     assert not output.exists()
 
 
+@pytest.mark.parametrize("verb", ["translate", "align"])
+def test_lines_of_text_do_not_go_to_pictures(run, tmp_path, verb) -> None:
+    ran = run(verb, "--model", tmp_path / "never-loaded", tmp_path / "x.en", "--output", tmp_path / "x.PNG")
+    problem = "is the name of a picture, but lines of text are written; choose another ending, or name a --format"
+    assert ran == (2, "", f"hf-nmt-interp {verb}: error: --output: {str(tmp_path / 'x.PNG')!r} {problem}\n")
+
+
+def test_the_demo_writes_pages_only(run, tmp_path) -> None:
+    ran = run("demo", "--output", tmp_path / "x.png")
+    assert ran.code == 2
+    assert "x.png' does not end in .html or .htm; choose one of these endings\n" in ran.err
+
+
 def test_other_endings_are_for_lines_of_text_or_a_named_format(translate, attribute, tmp_path) -> None:
     for name, begins in (("x.de", ""), ("x.txt", ""), ("x.HTM", "<!doctype html>"), ("x.jsonl", "{")):
         assert translate(ONE, "--output", tmp_path / name).code == 0
@@ -136,9 +149,9 @@ def test_translate_keeps_order_and_empty_lines(translate, model_folder) -> None:
 def test_options_of_the_search() -> None:
     parser = argparse.ArgumentParser()
     add_decoding(parser, batch_size=8)
-    assert generate_options(parser.parse_args([])) == {}
+    assert generate_options(parser.parse_args([])) == {"seed": 0}
     given = parser.parse_args(["--beams", "4", "--length-penalty", "0.6"])
-    assert generate_options(given) == {"num_beams": 4, "length_penalty": 0.6}
+    assert generate_options(given) == {"num_beams": 4, "length_penalty": 0.6, "seed": 0}
 
 
 def test_translate_formats(translate) -> None:
@@ -257,11 +270,11 @@ def test_attribute_compares_models(run, model_folder, gated_folder) -> None:
     [
         (["--method", "lrp", "--method", "attention", "--set", "layer=0"], "--set: for which of 2 methods? Write it"),
         (["--method", "attention:head=x"], "--method: head=x is not of type int"),
-        (["--method", "magic"], "--method: 'magic' is not one of lrp, saliency"),
+        (["--method", "magic"], "--method: 'magic' is not one of lrp, alti"),
         (["--set", "alpha"], "--set: 'alpha' is not name=value, e.g. rule=..."),
         (["--set", "model=1"], "--set: method 'lrp' has no setting 'model'; it has rule, alpha, beta"),
         (["--set", "alpha=much"], "--set: alpha=much is not of type float"),
-        (["--set", "rule=gamma"], "rule: 'gamma'"),
+        (["--set", "rule=delta"], "rule: 'delta'"),
         (["--method", "attention", "--set", "head=true"], "--set: head=true is not of type int or null"),
         (["--method", "attention", "--set", "layer=7"], "layer: 7 is out of range"),
     ],

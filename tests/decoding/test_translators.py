@@ -61,8 +61,16 @@ def test_names_are_taken_in_place_of_models(model_folder, call):
 
 
 def test_the_tokenizer_may_be_left_out(model_folder):
-    found = hni.attribute(str(model_folder), sources=SOURCE, target=TARGET, method="attention")
+    found = hni.attribute(str(model_folder), sources=SOURCE, targets=TARGET, method="attention")
     assert found.source_tokens
+
+
+def test_former_names_of_targets_are_taken(model_folder):
+    found = hni.attribute(model_folder, None, SOURCE, target=TARGET, method="attention")
+    assert found.text == TARGET
+    assert hni.transfer_markup("<b>a</b>", translation="A", links={(0, 0)}) == "<b>A</b>"
+    with pytest.raises(InputError, match="target: is the former name of targets; give targets only"):
+        hni.attribute(model_folder, None, SOURCE, target=TARGET, targets=TARGET)
 
 
 def test_contexts_need_the_model_itself(model_folder):
@@ -72,13 +80,31 @@ def test_contexts_need_the_model_itself(model_folder):
                 pass
 
 
-def test_names_of_many_languages_take_them(tmp_path):
-    tokenizer = make_nllb_tokenizer(tmp_path)
-    model = tiny_model("m2m100", vocab_size=len(tokenizer))
-    model.save_pretrained(tmp_path)
-    german = hni.attribute(str(tmp_path), sources=SOURCE, method="attention", target_lang="deu_Latn")
-    english = hni.attribute(str(tmp_path), sources=SOURCE, method="attention", target_lang="eng_Latn")
+@pytest.fixture(scope="module")
+def nllb_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("nllb")
+    model = tiny_model("m2m100", vocab_size=len(make_nllb_tokenizer(folder)))
+    model.generation_config.max_length = 12
+    model.save_pretrained(folder)
+    return str(folder)
+
+
+def test_names_of_many_languages_take_them(nllb_folder):
+    german = hni.attribute(nllb_folder, sources=SOURCE, method="attention", target_lang="deu_Latn")
+    english = hni.attribute(nllb_folder, sources=SOURCE, method="attention", target_lang="eng_Latn")
     assert (german.target_tokens[0], english.target_tokens[0]) == ("deu_Latn", "eng_Latn")
+
+
+@pytest.mark.parametrize("call", ["transfer_markup", "contribution_study"])
+def test_every_function_that_takes_a_name_takes_the_options_of_load(nllb_folder, call):
+    calls = {
+        "transfer_markup": lambda *model, **more: hni.transfer_markup("<b>a</b>", *model, method="attention", **more),
+        "contribution_study": lambda *model, **more: hni.contribution_study(*model, [SOURCE], [TARGET], **more).rows,
+    }
+    languages = {"source_lang": "eng_Latn", "target_lang": "deu_Latn"}
+    assert calls[call](nllb_folder, None, **languages) == calls[call](*hni.load(nllb_folder, **languages))
+    with pytest.raises(InputError, match="target_lang: 'xx' is not a language of"):
+        calls[call](nllb_folder, None, target_lang="xx")
 
 
 PREFIX = "translate English to German: "
@@ -130,6 +156,28 @@ def test_prefixes_of_the_command_line(t5_folder, run):
     words = "translate", "--model", t5_folder, "--format", "json", SOURCE
     assert run(*words).out != run(*words, "--source-prefix", PREFIX).out
     assert run(*words, "--source-prefix", "").out == run(*words).out
+
+
+def test_a_prefix_that_is_needed_is_asked_for(t5_folder, tmp_path, run):
+    model, tokenizer = hni.load(t5_folder)
+    model.config.task_specific_params = {"summarization": {"prefix": "x"}, "translation_en_to_de": {"prefix": PREFIX}}
+    model.save_pretrained(tmp_path / "t5")
+    tokenizer.save_pretrained(tmp_path / "t5")
+    problem = (
+        rf"source_prefix: t5 needs text before every source, but was given none; give e.g. source_prefix='{PREFIX}'"
+    )
+    with pytest.raises(InputError, match=problem):
+        hni.load(tmp_path / "t5")
+    assert hni.load(tmp_path / "t5", source_prefix="")[1] is not None
+    assert f"--source-prefix '{PREFIX}'" in run("translate", "--model", tmp_path / "t5", SOURCE).err
+    del model.config.task_specific_params
+    model.save_pretrained(tmp_path / "madlad")
+    tokenizer.add_tokens(["<2de>", "<2fr>", "<2zh_Hant>"])
+    tokenizer.save_pretrained(tmp_path / "madlad")
+    with pytest.raises(
+        InputError, match=r"madlad needs text .*; give e.g. source_prefix='<2de> ' or source_prefix='<2fr> '"
+    ):
+        hni.load(tmp_path / "madlad")
 
 
 def test_a_prefix_without_a_space(tokenizer_of):

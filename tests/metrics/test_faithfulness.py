@@ -110,9 +110,9 @@ def test_comparing_translates_once_and_scores_what_methods_share_once(explained,
         batches.extend(rows)
         return rows
 
-    found = metric.compare(
-        model, tokenizer_of("marian"), SOURCES, {"one": one, "two": two, "again": again}, 2, {"max_length": 7}, track
-    )
+    monkeypatch.setattr(metric, "track", track)
+    methods = {"one": one, "two": two, "again": again}
+    found = metric.compare(model, tokenizer_of("marian"), SOURCES, methods, 2, {"max_length": 7})
     assert list(found) == ["one", "two", "again", "random"]
     assert batches == [[1, 0], [2]]
     assert len(translated) == len(batches)

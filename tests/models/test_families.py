@@ -9,6 +9,7 @@ from transformers import CONFIG_MAPPING, AutoModelForSeq2SeqLM, WhisperConfig, W
 
 from hf_nmt_interp.analysis.own_attention import choose_attention
 from hf_nmt_interp.attribution.gradients import is_plain
+from hf_nmt_interp.attribution.layered import LayeredMethod
 from hf_nmt_interp.attribution.registry import METHODS, make_method
 from hf_nmt_interp.decoding.batch import make_batch, run_model
 from hf_nmt_interp.decoding.generation import plain_generate, translate_batch
@@ -41,6 +42,16 @@ FLOAT32 = "fsmt", "led", "prophetnet", "nllb-moe", "switch_transformers", "t5gem
 CLOSE = {torch.float32: 1e-5, torch.float64: 1e-9}
 LENGTHS = [(6, 5), (4, 3)]
 EXPLAINED = [name for name in METHODS if name not in ("lrp", "mask")]
+WITHOUT_WEIGHTS = {  # encoders and decoders that return scores, windows or offsets
+    "led": "LEDForConditionalGeneration does not return whole encoder attention weights; use attention or saliency",
+    "longt5": "LongT5ForConditionalGeneration does not return whole encoder attention weights",
+    "pegasus_x": "PegasusXForConditionalGeneration does not return whole encoder attention weights",
+    "prophetnet": "ProphetNetForConditionalGeneration does not return whole encoder attention weights",
+    "t5gemma2": "T5Gemma2ForConditionalGeneration does not return whole decoder attention weights",
+}
+MISSING = {"rollout": WITHOUT_WEIGHTS} | {
+    name: WITHOUT_RULES for name in EXPLAINED if issubclass(METHODS[name], LayeredMethod)
+}
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +74,10 @@ def test_every_model_of_text_is_explained(model_of, name, method):
     model = model_of(name)
     settings = {"smoothgrad": 2} if "smooth" in method else {}
     batch = random_batch(model, LENGTHS)
+    if name in MISSING.get(method, {}):
+        with unchanged(model), pytest.raises(InputError, match=f"model: {MISSING[method][name]}"):
+            make_method(model, method)(**batch)
+        return
     used = [m.config._attn_implementation for m in model.modules() if hasattr(m, "config")]
     with unchanged(model):
         found = make_method(model, method, **settings)(**batch)
@@ -115,6 +130,9 @@ def test_lrp_explains_or_says_what_is_missing(model_of, name):
         assert not METHODS["lrp"].fits(model)
     else:  # what is recorded is verified against the rules
         assert make_method(model, "lrp")(**random_batch(model, LENGTHS)).conservation_gap.max() < 1e-9
+        for rule in ("attnlrp", "cp_lrp", "gamma"):  # T5 takes the mean square of its norms in float32
+            scores = make_method(model, "lrp", rule=rule)(**random_batch(model, LENGTHS))
+            assert scores.conservation_gap.max() < 1e-6
 
 
 @pytest.mark.parametrize("name", TEXT_TYPES + COMPOSED)
@@ -148,7 +166,7 @@ def test_the_weights_of_known_layers_are_those_that_models_return(model_of):
         batch = make_batch(model, **random_batch(model, LENGTHS))
         method = AttentionWeights(model, layer=0, head=1)
         with torch.no_grad():
-            logits, cross, own = returned_weights(model, batch.inputs())
+            logits, cross, own, _ = returned_weights(model, batch.inputs())
             torch.testing.assert_close(logits, run_model(model, batch.inputs()).logits)
         found = method.run(batch)
         kept = (batch.labels != -100)[..., None]

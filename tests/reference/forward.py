@@ -5,7 +5,7 @@ tape back and the saliency twin can ask autograd.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -57,12 +57,13 @@ class Operation:
 class Tape:
     """Computes operations and remembers them in order; calibrated attention takes fused or perturbed weights.
 
-    Cross-attention sees all source positions, or `only` one.
+    Cross-attention sees all source positions, or `only` one. The value vector of one token may be `zeroed`, given as
+    the name of the attentions and the token's position.
     """
 
-    def __init__(self, perturbed: bool = False, only: int | None = None):
+    def __init__(self, perturbed: bool = False, only: int | None = None, zeroed: tuple[str, int] | None = None):
         self.operations: list[Operation] = []
-        self.perturbed, self.only = perturbed, only
+        self.perturbed, self.only, self.zeroed = perturbed, only, zeroed
 
     def _record(self, kind: str, x: Tensor, *inputs: Value, **constants) -> Value:
         output = Value(x)
@@ -123,14 +124,18 @@ class Tape:
             name: "encoder", "decoder" or "cross".
             fuse: makes other weights [P, S] of a head's number, queries and weights (calibrated cross-attention).
         """
-        weights, outputs = [], []
+        scores, weights, outputs = [], [], []
         for h in range(heads):
             qh, kh, vh = (part.x.chunk(heads, dim=-1)[h] for part in (q, k, v))
-            weights.append(torch.softmax(scale * qh @ kh.T + score_bias[h], dim=-1))  # [P, S]
+            if self.zeroed is not None and self.zeroed[0] == name:
+                vh = vh.index_fill(0, torch.tensor(self.zeroed[1]), 0)
+            scores.append(scale * qh @ kh.T + score_bias[h])  # [P, S]
+            weights.append(torch.softmax(scores[h], dim=-1))
             if fuse is not None:
                 weights[h] = fuse(h, qh, weights[h])
             outputs.append(weights[h] @ vh)
-        constants = {"weights": weights, "scale": scale, "name": name, "values_only": fuse is not None}
+        constants = {"scores": scores, "weights": weights, "scale": scale, "name": name}
+        constants["values_only"] = fuse is not None
         return self._record("attention", torch.cat(outputs, -1), q, k, v, **constants)
 
 
@@ -341,17 +346,23 @@ def _sublayer(
     return linear(core, part.out)
 
 
-def _run_stack(tape: Tape, stack: Stack, tokens: Value, memory: Value | None, name: str) -> Value:
-    n = len(tokens.x)
+def run_sublayers(tape: Tape, stack: Stack, some: Sequence[tuple], x: Value, memory: Value | None, name: str) -> Value:
+    """Some of a stack's sublayers, one after the other."""
+    n = len(x.x)
     self_bias = stack.score_bias(n) if stack.score_bias else torch.zeros(1, n, n, dtype=torch.float64)
     if memory is not None:  # a decoder: no query sees later keys
         self_bias = self_bias.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), -math.inf)
-    x = tokens if stack.embedding_norm is None else tape.norm(tokens, stack.embedding_norm)
-    for part, norm in stack.sublayers:
+    for part, norm in some:
         if stack.pre_norm:
             x = tape.add(x, _sublayer(tape, tape.norm(x, norm), memory, part, self_bias, name))
         else:
             x = tape.norm(tape.add(x, _sublayer(tape, x, memory, part, self_bias, name)), norm)
+    return x
+
+
+def _run_stack(tape: Tape, stack: Stack, tokens: Value, memory: Value | None, name: str) -> Value:
+    x = tokens if stack.embedding_norm is None else tape.norm(tokens, stack.embedding_norm)
+    x = run_sublayers(tape, stack, stack.sublayers, x, memory, name)
     if stack.final_norm is not None:
         x = tape.norm(x, stack.final_norm)
     return x if stack.projection is None else tape.linear(x, stack.projection.weight, stack.projection.bias)

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from tests.reference.attnlrp import AbsorbingRule, carry_back
 from tests.reference.forward import Operation, describe, run
 from tests.reference.shift import shifted_right
 
@@ -189,11 +190,12 @@ def lrp(
     rule: str = "alpha_beta",
     alpha: float = 1.0,
     beta: float = 0.0,
-    eps: float = 1e-6,
+    eps: float | None = None,
     attention: str = "full",
     logit: str = "top1",
     norm: str = "jacobian",
     stabilizer: float = 1e-5,
+    gamma: float = 0.25,
 ) -> dict:
     """Relevance of every token for every target step of one unpadded sentence pair.
 
@@ -201,21 +203,26 @@ def lrp(
         model: any family; its weights are used in float64.
         input_ids: source tokens [S].
         labels: target tokens [T].
-        rule: "alpha_beta", "epsilon" or "ratio".
+        rule: "alpha_beta", "epsilon", "ratio", "attnlrp", "cp_lrp" or "gamma".
         alpha: weight of positive messages.
         beta: weight of negative messages.
-        eps: of the epsilon and ratio rules.
+        eps: of all rules but alpha_beta; None is 1e-9 for the last three rules and 1e-6 for the others.
         attention: "full", or "values" to send nothing to queries and keys.
         logit: which logit gets relevance 1: "top1" or "label".
         norm: "jacobian", or "scale" if relevance passes norms unchanged.
         stabilizer: of alpha_beta in the attention core.
+        gamma: of the gamma rule.
 
     Returns:
         source [T, S], prefix [T, T], start [T]; log_probs [T] of the labels; heads: relevance that reaches the
         output of each head, summed over positions and units, as {"encoder" | "decoder" | "cross": [T, layers, heads]}.
     """
     S, T = len(input_ids), len(labels)
-    network, chosen = describe(model), Rule(rule, alpha, beta, eps, stabilizer)
+    if rule in ("attnlrp", "cp_lrp", "gamma"):
+        chosen, back = AbsorbingRule(1e-9 if eps is None else eps, gamma if rule == "gamma" else 0.0), carry_back
+    else:
+        chosen, back = Rule(rule, alpha, beta, 1e-6 if eps is None else eps, stabilizer), _carry_back
+    network = describe(model)
     decoder_input = shifted_right(model, labels[None])[0]
     found: dict = {
         "source": torch.zeros(T, S, dtype=torch.float64),
@@ -229,7 +236,7 @@ def lrp(
         explained = done.logits.x[t].argmax() if logit == "top1" else labels[t]
         done.logits.relevance[t, explained] = 1.0
         for operation in reversed(done.tape.operations):
-            _carry_back(operation, chosen, attention == "values", norm)
+            back(operation, chosen, attention == "values" or rule == "cp_lrp", norm)
         found["source"][t] = done.source.relevance.sum(-1)
         found["start"][t] = done.prefix.relevance[0].sum()
         found["prefix"][t, :t] = done.prefix.relevance[1:].sum(-1)

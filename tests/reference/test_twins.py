@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.reference import forward
+from tests.reference.attnlrp import AbsorbingRule, head_relevance, softmax_relevance, values_relevance
 from tests.reference.forward import describe, run
 from tests.reference.lrp import (
     Rule,
@@ -138,6 +139,49 @@ def test_ratios_of_attention_worked_by_hand():
     q, k, v, w = (torch.tensor([[x]], dtype=torch.float64) for x in (2.0, 6.0, 3.0, 1.0))
     found = ratio_through_attention(Rule("ratio", 1, 0, 0.0), torch.ones_like(q), q, k, v, w)
     torch.testing.assert_close(found, torch.tensor([2 / 8 / 4, 6 / 8 / 4, 3 / 4], dtype=torch.float64))
+
+
+def test_absorbing_shares_worked_by_hand():
+    """Two inputs with messages 3 and -1 and a bias of 2; then the same with the other sign."""
+    x, weight, bias = (torch.tensor(values, dtype=torch.float64) for values in ([1.0, 1.0], [[3.0, -1.0]], [2.0]))
+    one = torch.ones(1, dtype=torch.float64)
+    for sign in (1, -1):
+        found = AbsorbingRule(0.0).linear(x, sign * weight, sign * bias, one)
+        torch.testing.assert_close(found, torch.tensor([3 / 4, -1 / 4]).double())
+        found = AbsorbingRule(0.0).linear(x, sign * weight, sign * bias, one, gamma=0.5)
+        torch.testing.assert_close(found, torch.tensor([4.5 / 6.5, -1 / 6.5]).double())
+        found = AbsorbingRule(1.0).linear(x, sign * weight, sign * bias, one)
+        torch.testing.assert_close(found, torch.tensor([3 / 5, -1 / 5]).double())
+
+
+def test_softmax_relevance_is_the_taylor_expansion():
+    """R_i = sum_j of (dw_j / dx_i) x_i R_j / w_j; a key that is not visible is as if it were not there."""
+    x, relevance = random(4), random(5)[:4]
+    jacobian = torch.autograd.functional.jacobian(lambda x: torch.softmax(x, -1), x)  # [j, i]
+    w = torch.softmax(x, -1)
+    expected = (jacobian * x * (relevance / w)[:, None]).sum(0)
+    torch.testing.assert_close(softmax_relevance(x, w, relevance), expected)
+    hidden, none = torch.tensor([-math.inf]).double(), torch.zeros(1).double()
+    found = softmax_relevance(torch.cat([x, hidden]), torch.cat([w, none]), torch.cat([relevance, none]))
+    torch.testing.assert_close(found, torch.cat([expected, none]))
+
+
+def test_attention_of_attnlrp_worked_by_hand():
+    """One unit, two keys of equal scores c q k = 1 and values 1 and 3: out = 2, so w gets 1/8, 3/8 and v the same.
+
+    The scores get 1 (1/8 - 1/2 1/2) = -1/8 and 1/8, of which q and k get half each if there is no position bias, and
+    a quarter each if it is half of the score.
+    """
+    q, k, v, w = (torch.tensor(x).double() for x in ([[2.0]], [[1.0], [1.0]], [[1.0], [3.0]], [[0.5, 0.5]]))
+    x, one = torch.ones(1, 2).double(), torch.ones(1, 1).double()
+    for scale, part in ((0.5, 1 / 2), (0.25, 1 / 4)):
+        to_q, to_k, to_v = head_relevance(AbsorbingRule(0.0), one, q, k, v, w, x, scale)
+        torch.testing.assert_close(to_v, torch.tensor([[1 / 8], [3 / 8]]).double())
+        torch.testing.assert_close(to_k, torch.tensor([[-part / 8], [part / 8]]).double())
+        torch.testing.assert_close(to_q, torch.zeros(1, 1).double())
+    torch.testing.assert_close(
+        values_relevance(AbsorbingRule(0.0), one, v, w), torch.tensor([[1 / 4], [3 / 4]]).double()
+    )
 
 
 def test_what_a_unit_cannot_pass_on_is_given_back():

@@ -51,6 +51,7 @@ def test_cards_tell_heads_and_fusion(tmp_path):
     gated.set_kept_heads({"encoder": [[1], []]})
     gated.prune().save_pretrained(tmp_path / "pruned")
     card = model_card(tmp_path / "pruned", {"results": TRAINED | {"pruned": SCORES}})
+    assert f"| parameters | {gated.prune().num_parameters():,}, " in card  # as tables of pruning count them
     assert "| heads kept, by layer | encoder 1 0; decoder 2 2; cross 2 2 |" in card
     assert "BLEU 12.3" in card
     assert "trust_remote_code=True" in card

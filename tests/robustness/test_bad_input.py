@@ -201,7 +201,7 @@ def test_other_right_types_give_the_same():
         ("lrp", {"alpha": 1.5, "beta": 1.0}, "alpha, beta: 1.5, 1.0 must be at least 0 and add up to 1"),
         ("lrp", {"alpha": NAN, "beta": 0.0}, "alpha, beta: nan, 0.0 must be"),
         ("lrp", {"alpha": "1"}, "alpha: '1' is not of type float"),
-        ("lrp", {"rule": "epsilon", "epsilon": 0.0}, "epsilon: 0.0 must be positive"),
+        ("lrp", {"rule": "epsilon", "epsilon": 0.0}, "epsilon: 0.0 must be positive and finite"),
         ("lrp", {"logit": True}, "logit: True is not of type str"),
         ("attention", {"layer": "1"}, "layer: '1' is not one of mean"),
         ("attention", {"layer": True}, "layer: True is not of type int or str or None"),

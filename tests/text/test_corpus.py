@@ -9,7 +9,7 @@ import pytest
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.corpus import read_dataset, read_jsonl, read_lines, read_pairs, read_parallel
 
-PAIRS = [("A dog.", "Ein Hund."), ("", ""), ("Two  cats\u2028and a\x0bbird\r", "Zwei Katzen\x85\x1c")]
+PAIRS = [("A dog.", "Ein Hund."), ("", ""), ("Two  cats\u2028and a\x0bbird", "Zwei Katzen\x85\x1c")]
 ROWS = [{"source": source, "target": target} for source, target in PAIRS]
 TRANSLATIONS = [{"id": 1, "translation": {"en": source, "de": target}} for source, target in PAIRS]
 

@@ -181,7 +181,7 @@ def test_a_full_disk_is_one_line_and_leaves_whole_checkpoints(start, tmp_path, m
     assert ended.value.code == 2
     err = capsys.readouterr().err.splitlines()[-1]
     assert err.startswith("train_translation.py: cannot write: ")
-    assert "make room and run the same command again, it goes on from the last checkpoint" in err
+    assert "make room and run the same command again to resume from the last checkpoint" in err
     assert [path.name for path in list_checkpoints(tmp_path / "out", complete=False)] == ["checkpoint-1"]
     monkeypatch.undo()
     run(monkeypatch, "translation", tmp_path, **options)

@@ -68,6 +68,22 @@ def test_loss_of_a_step_is_the_mean_over_its_target_tokens(tmp_path, family, fus
     assert logged(trainer, "grad_norm")[1] == pytest.approx(norm.item(), rel=1e-4)
 
 
+def test_samples_are_sentences(tmp_path):
+    trainer = make_trainer(tmp_path, max_steps=4, gradient_accumulation_steps=2)
+    sentences = sum(len(batch["labels"]) for batch in batches_of(trainer, 8))
+    metrics = trainer.train().metrics
+    assert metrics["train_samples_per_second"] == pytest.approx(sentences / metrics["train_runtime"], rel=1e-3)
+    assert logged(trainer, "train_samples_per_second") == {4: metrics["train_samples_per_second"]}
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "wandb"])
+def test_missing_reporters_are_named_with_their_extra(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(f"transformers.integrations.is_{name}_available", lambda: False)
+    remedy = rf"report_to: '{name}' is not installed; pip install 'hf_nmt_interp\[{name}\]'"
+    with pytest.raises(InputError, match=remedy):
+        TranslationConfig(str(tmp_path), report_to=name)
+
+
 @pytest.mark.parametrize("generate", [True, False])
 def test_evaluation_loss_is_without_smoothing(tmp_path, generate):
     options = {"predict_with_generate": generate, "label_smoothing_factor": 0.5, "generation_max_length": 6}
@@ -180,6 +196,10 @@ def test_training_ends_with_the_mean_of_the_last_checkpoints(tmp_path, caplog):
         ({"average_last": -1}, "average_last: -1 must be 0"),
         ({"average_last": 2, "save_strategy": "no"}, "average_last: 2 needs checkpoints"),
         ({"average_last": 3, "save_total_limit": 2}, "save_total_limit: 2 is less than average_last=3"),
+        (
+            {"bf16_products": True, "bf16": True, "use_cpu": True},
+            "bf16_products: True cannot be combined with autocast",
+        ),
     ],
 )
 def test_wrong_settings_are_refused(tmp_path, options, message):

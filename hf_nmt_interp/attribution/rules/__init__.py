@@ -9,12 +9,22 @@ from typing import Any, get_type_hints
 
 from hf_nmt_interp.attribution.parsing import check_settings
 from hf_nmt_interp.attribution.rules.alpha_beta import AlphaBeta
+from hf_nmt_interp.attribution.rules.attnlrp import AttnLRP
 from hf_nmt_interp.attribution.rules.base import Rule
+from hf_nmt_interp.attribution.rules.cp_lrp import CPLRP
 from hf_nmt_interp.attribution.rules.epsilon import Epsilon
+from hf_nmt_interp.attribution.rules.gamma import Gamma
 from hf_nmt_interp.attribution.rules.ratio import Ratio
 from hf_nmt_interp.errors import check_choice
 
-RULES: dict[str, Any] = {"alpha_beta": AlphaBeta, "epsilon": Epsilon, "ratio": Ratio}
+RULES: dict[str, Any] = {
+    "alpha_beta": AlphaBeta,
+    "epsilon": Epsilon,
+    "ratio": Ratio,
+    "attnlrp": AttnLRP,
+    "cp_lrp": CPLRP,
+    "gamma": Gamma,
+}
 
 
 def rule_settings(*names: str) -> dict[str, Parameter]:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from hf_nmt_interp.attribution import engine
-from hf_nmt_interp.attribution.engine import Steps
+from hf_nmt_interp.attribution.engine import Core, Steps
 
 
 class Rule(engine.Division):
@@ -14,23 +14,42 @@ class Rule(engine.Division):
     Most rules say only how messages are cut into parts (`split`, `split_product`, `inverse`), for all operations. A
     rule that treats an operation otherwise overrides its method, which is given inputs and weights. Settings are the
     fields of the rule's dataclass.
+
+    Attributes:
+        signed: whether shares can be negative.
+        absorbs: whether biases and the like keep their part, so that totals are not 1. Each operation then adds what
+            it kept of each step to `absorbed` [K].
     """
 
-    signed: ClassVar[bool] = False  # whether shares can be negative
+    signed: ClassVar[bool] = False
+    absorbs: ClassVar[bool] = False
 
-    def linear(self, relevance: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, steps: Steps) -> Tensor:
-        """Relevance [L, K, n] of the inputs x [L, n] of a linear layer, from that of its outputs [L, K, m]."""
+    def linear(
+        self,
+        relevance: Tensor,
+        x: Tensor,
+        z: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        steps: Steps,
+        absorbed: Tensor,
+    ) -> Tensor:
+        """Relevance [L, K, n] of the inputs x [L, n] of a linear layer, from that of its outputs z [L, m]."""
         return engine.through_linear(self, relevance, x, weight, bias, steps)
 
-    def norm(self, relevance: Tensor, x: Tensor, norm: Any, steps: Steps) -> Tensor:
-        """Relevance [L, K, n] of the inputs x [L, n] of a layer norm or RMS norm."""
+    def norm(self, relevance: Tensor, x: Tensor, z: Tensor, norm: Any, steps: Steps, absorbed: Tensor) -> Tensor:
+        """Relevance [L, K, n] of the inputs x [L, n] of a layer norm or RMS norm with outputs z [L, n]."""
         return engine.through_norm(self, relevance, x, norm, steps)
 
-    def addition(self, relevance: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    def addition(self, relevance: Tensor, a: Tensor, b: Tensor, absorbed: Tensor) -> tuple[Tensor, Tensor]:
         """Relevance [L, K, n] of two summands a, b [L, n]."""
         return engine.through_addition(self, relevance, a, b)
 
-    def projection(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def constant(self, relevance: Tensor, to_stream: Tensor, to_constant: Tensor, absorbed: Tensor) -> Tensor:
+        """Relevance [L, K, n] of the stream that a constant was added to, from what `addition` gave to both."""
+        return engine.rescale(to_stream, relevance)
+
+    def projection(self, x: Tensor, weight: Tensor, bias: Tensor, absorbed: Tensor) -> Tensor:
         """Relevance [K, n] of the inputs of one logit for each of K steps, which has relevance 1."""
         return engine.through_projection(self, x, weight, bias)
 
@@ -39,7 +58,7 @@ class Rule(engine.Division):
         return relevance / 2, relevance / 2
 
     def attention(
-        self, relevance: Tensor, q: Tensor, k: Tensor, v: Tensor, w: Tensor, scale: float, steps: Steps, fixed: bool
+        self, relevance: Tensor, core: Core, steps: Steps, absorbed: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Relevance of queries, keys and values, see `engine.through_attention`; `fixed` weights are constants."""
-        return engine.through_attention(self, relevance, q, k, v, w, scale, steps, fixed)
+        """Relevance of queries, keys and values, see `engine.through_attention`."""
+        return engine.through_attention(self, relevance, core, steps)

@@ -23,8 +23,9 @@ class Epsilon(Rule):
     signed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not self.epsilon > 0:
-            raise InputError("epsilon", self.epsilon, "must be positive", "the default is 1e-6")
+        if not 0 < self.epsilon < float("inf"):
+            default = f"the default is {type(self).epsilon:g}"
+            raise InputError("epsilon", self.epsilon, "must be positive and finite", default)
 
     def split(self, z: Tensor) -> Iterator[tuple[float, Tensor]]:
         yield 1.0, z
@@ -33,4 +34,13 @@ class Epsilon(Rule):
         yield [(a, b)]
 
     def inverse(self, total: Tensor) -> Tensor:
-        return (total + self.epsilon * (total >= 0).to(total.dtype).mul_(2).sub_(1)).reciprocal()
+        return (total + self.small(total)).reciprocal()
+
+    def small(self, total: Tensor) -> Tensor:
+        """Epsilon with the sign of a sum."""
+        return self.epsilon * sign(total)
+
+
+def sign(total: Tensor) -> Tensor:
+    """1 where a sum is 0 or more, -1 below."""
+    return (total >= 0).to(total.dtype).mul_(2).sub_(1)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hf_nmt_interp.attribution.engine import Steps, rescale_heads
+from hf_nmt_interp.attribution.engine import Core, Steps, rescale_heads
 from hf_nmt_interp.attribution.rules.epsilon import Epsilon
 
 
@@ -29,11 +29,12 @@ class Ratio(Epsilon):
         return to_a, to_b
 
     def attention(
-        self, relevance: Tensor, q: Tensor, k: Tensor, v: Tensor, w: Tensor, scale: float, steps: Steps, fixed: bool
+        self, relevance: Tensor, core: Core, steps: Steps, absorbed: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """out[t,d] = sum_s of the products w[t,s] v[s,d], and the score of w[t,s] = sum_e of q[t,e] k[s,e]."""
-        if fixed:
-            return super().attention(relevance, q, k, v, w, scale, steps, fixed)
+        if core.fixed:
+            return super().attention(relevance, core, steps, absorbed)
+        q, k, v, _, w, *_ = core
         weights, values = w[..., None], v[:, None]  # [H, t, s, 1], [H, 1, s, d]
         term = weights * values * self.inverse(weights + values)  # [H, t, s, d]
         share = relevance * self.inverse(w @ v)[:, :, None]  # [H, t, k, d]

@@ -45,12 +45,13 @@ from hf_nmt_interp.cli.sharded_run import (
     read_corpus,
     refuse,
     run_corpus,
+    timed,
     try_rows,
     windows,
 )
 from hf_nmt_interp.cli.shards import Row, ShardFolder, remove_parts
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.text.corpus import Texts
+from hf_nmt_interp.text.corpus import Line, Texts
 from hf_nmt_interp.text.files import atomic
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
 # methods beside the model's own attention
 PRESETS = {"fast": "", "balanced": "+saliency:aggregate=li2016", "best": "+saliency:aggregate=li2016+smoothgrad"}
+FORMATS = ("pharaoh", "json")
 _BOX = {"demo:en-de": "demo:de-en", "demo:de-en": "demo:en-de"}  # translators that know their reverse
 _WORD = re.compile(r"[^ \t\r\v\f]+")  # other spaces, like U+00A0, may be part of a word
 
@@ -88,8 +90,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_decoding(parser, batch_size=32)
     group = parser.add_argument_group("output")
-    group.add_argument("--format", choices=("pharaoh", "json"), help="json: words and links (default: pharaoh)")
+    group.add_argument("--format", choices=FORMATS, help="json: words and links (default: pharaoh)")
     group.add_argument("--output", type=OutputLines, metavar="FILE", help="default: stdout")
+    parser.set_defaults(formats=FORMATS)
     group.add_argument("--translations", type=OutputFile, metavar="FILE", help="where the model's translations go")
     help = "continue a run with the same --output that was stopped, after its last complete --shard-size lines"
     group.add_argument("--resume", action="store_true", help=help)
@@ -136,7 +139,15 @@ def _run_text(args: argparse.Namespace) -> None:
     bad = Path(args.output.beside()[0]) if args.output and args.output.beside() else None
     report = Refusals(args, "wrote an empty line", "wrote empty lines for the rest", bad)
     folder = ShardFolder(f"{args.output}.shards", "--output") if bad else None
-    if folder:
+    with folder.locked() if folder else nullcontext():
+        _write_text(args, lines, folder, bad, report)
+    report.end()
+
+
+def _write_text(
+    args: argparse.Namespace, lines: Iterator[Line], folder: ShardFolder | None, bad: Path | None, report: Refusals
+) -> None:
+    if folder and bad:
         job = None
         if not args.resume:
             job = _Aligner(args)  # wrong settings are refused before an earlier run is removed
@@ -146,7 +157,7 @@ def _run_text(args: argparse.Namespace) -> None:
             remove_parts(Path(os.path.realpath(path)))  # of a run that was killed while it joined its shards
         found: Iterable[Iterable[Row]] = [folder.rows()]
     else:
-        found = (rows for rows, _ in windows(_Aligner(args), lines, args.batch_size, report))
+        found = (rows for rows, _ in windows(timed(args, _Aligner(args)), lines, args.batch_size, report))
     with _open(args.output) as links, _open(args.translations) if args.translations else nullcontext() as texts:
         for rows in found:
             for row in rows:
@@ -157,7 +168,6 @@ def _run_text(args: argparse.Namespace) -> None:
     if folder and bad:
         folder.join_refused(bad)
         folder.remove()
-    report.end()
 
 
 @contextmanager

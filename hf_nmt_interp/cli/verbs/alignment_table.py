@@ -24,7 +24,6 @@ Examples:
 """
 
 import argparse
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,8 +108,6 @@ def _table(args: argparse.Namespace) -> "tuple[AlignmentTable, list[tuple[str, s
     def say(line: str) -> None:
         with log.open("a", encoding="utf-8") as file:
             file.write(f"{time.monotonic() - start:6.0f} s  {line}\n")
-        if sys.stderr.isatty():
-            print(line, file=sys.stderr)
 
     shown = gold[0][:limit], gold[1][:limit]
     more = {"as_published": args.as_published, "statistical": args.statistical or "eflomal"}

@@ -20,14 +20,17 @@ Examples:
   hf-nmt-interp attribute --model demo:en-de --model mine=demo:en-de --output models.html "I like tea."
   hf-nmt-interp attribute --method attention --set layer=1 --set head=0 --format tsv "I like tea."
   hf-nmt-interp attribute --method attention --input train.en --target-file train.de --shards runs/explained
+  hf-nmt-interp attribute --target "Ich mag Tee." --contrast Tee=Kaffee "I like tea."
   hf-nmt-interp attribute --list-methods
 """
 
 import argparse
 import json
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
 from hf_nmt_interp.cli import arguments
@@ -37,6 +40,7 @@ from hf_nmt_interp.cli.sharded_run import Translator, add_corpus, refuse, run_co
 from hf_nmt_interp.cli.shards import Row
 from hf_nmt_interp.errors import InputError, rows_among
 from hf_nmt_interp.text.corpus import Texts
+from hf_nmt_interp.text.progress import estimate
 from hf_nmt_interp.text.segmenters import WORDS, word_rule
 
 if TYPE_CHECKING:
@@ -50,6 +54,7 @@ METHOD = "lrp"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_targets(parser)
+    add_contrast(parser)
     group = add_method(parser, several=True)
     group.add_argument("--list-methods", action="store_true", help="print the methods and their settings, and stop")
     arguments.add_translating(parser, several=True)
@@ -72,6 +77,14 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
     targets.add_argument("--target-file", type=InputFile, metavar="FILE", help="file with one translation a line")
 
 
+def add_contrast(parser: argparse.ArgumentParser) -> None:
+    """`--contrast`."""
+    help = "why this translation and not TEXT, or WORD=OTHER for one word; explains where they differ; one each"
+    parser.add_argument("--contrast", action="append", metavar="TEXT", help=help)
+    help = "tokens that are compared, first or all that differ (default: %(default)s)"
+    parser.add_argument("--contrast-steps", default="first", choices=("first", "all"), help=help)
+
+
 def add_method(parser: argparse.ArgumentParser, several: bool = False) -> Any:
     """`--method` (a list of them, if `several`) and `--set`; the group they stand in."""
     group = parser.add_argument_group("method")
@@ -90,7 +103,7 @@ def run(args: argparse.Namespace) -> None:
         list_methods()
         return
     if args.shards:
-        refuse(args, "target", "output", "format")
+        refuse(args, "target", "output", "format", "contrast")
         methods, names = asked_methods(args), list(dict.fromkeys(args.model or [arguments.MODEL]))
         if len(methods) * len(names) > 1:
             raise InputError("--shards", None, "of one method and one model", "give other folders for others")
@@ -180,10 +193,13 @@ def explained(
     from hf_nmt_interp.analysis.alignment import own_links
     from hf_nmt_interp.attribution.api import explain
     from hf_nmt_interp.attribution.registry import make_method
+    from hf_nmt_interp.attribution.scores import contrast_steps
     from hf_nmt_interp.cli.loading import load_for
+    from hf_nmt_interp.decoding.contrasts import contrasted
     from hf_nmt_interp.decoding.pairs import Pairs, encode_sources
 
     splitting = _splitting(args)
+    contrasts = _contrasts(args, len(sentences))
     asked: list[Any] = []  # errors are reported before the work starts
     for label, name in models.items():
         model, tokenizer = load_for(args, name)
@@ -192,7 +208,8 @@ def explained(
         if targets is not None:
             given = Pairs.force(model, tokenizer, given, targets, splitting)
         asked.append((label, model, tokenizer, made, given))
-    for rows in in_chunks(range(len(sentences)), 4 * args.batch_size, "Explaining", streams):
+
+    def explain_rows(rows: Sequence[int]) -> "Iterator[Explained]":
         found = []
         for label, model, tokenizer, made, pairs in asked:
             chunk = pairs[rows[0] : rows[-1] + 1]
@@ -202,11 +219,31 @@ def explained(
                     chunk = Pairs.translate(model, tokenizer, chunk, *options)
             linked = own_links(model, chunk, args.batch_size) if links else [None] * len(chunk)
             for method, settings in made:
+                if contrasts is not None:
+                    steps = contrast_steps(settings, args.contrast_steps)
+                    with rows_among(rows):
+                        chunk = contrasted(chunk, tokenizer, [contrasts[i] for i in rows], steps, splitting)
                 results = explain(method, chunk, args.batch_size, settings, choices=True)
                 both = zip(rows, results, linked, strict=True)
                 found.append([(i, label, replace(result, links=own)) for i, result, own in both])
-        for of_one_sentence in zip(*found, strict=True):
-            yield from of_one_sentence
+        return chain(*zip(*found, strict=True))
+
+    middle = sorted(range(len(sentences)), key=lambda row: len(sentences[row]))[len(sentences) // 2]
+    names = ", ".join(dict.fromkeys(name for name, _ in methods))
+    estimate(names, lambda: explain_rows([middle]), len(sentences))
+    for rows in in_chunks(range(len(sentences)), 4 * args.batch_size, "Explaining", streams):
+        yield from explain_rows(rows)
+
+
+def _contrasts(args: argparse.Namespace, sentences: int) -> list[Any] | None:
+    """What each sentence's translation is compared with, if anything."""
+    given = getattr(args, "contrast", None)
+    if given is None:
+        return None
+    if len(given) != sentences:
+        raise InputError("--contrast", len(given), f"contrasts for {sentences} sentences", "one each is needed")
+    words = [re.fullmatch(r"([^\s=]+)=([^=]+)", text) for text in given]
+    return [{match[1]: match[2]} if match else text for text, match in zip(given, words, strict=True)]
 
 
 def _splitting(args: argparse.Namespace) -> dict[str, Any]:

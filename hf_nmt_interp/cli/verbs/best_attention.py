@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> None:
         check_new_folder("--save", args.save)
 
     from hf_nmt_interp.cli.loading import load_for
-    from hf_nmt_interp.models.loading import quiet
+    from hf_nmt_interp.models.loading import save_whole
     from hf_nmt_interp.studies.best_attention import attention_error_rates
 
     pairs, gold = read_gold_pairs(args)
@@ -40,8 +40,6 @@ def run(args: argparse.Namespace) -> None:
     rates = attention_error_rates(model, tokenizer, sources, targets, gold, args.batch_size)
     if args.save is not None:
         rates[0].store(model)
-        with quiet():
-            model.save_pretrained(args.save)
-        tokenizer.save_pretrained(args.save)
+        save_whole(args.save, model, tokenizer)
     rows = [choice._asdict() | {"aer": round(choice.aer, 6)} for choice in rates[: args.top]]
     write_rows(rows, args, title="Attention that aligns best")

@@ -21,7 +21,7 @@ import json
 from pathlib import Path
 
 from hf_nmt_interp.cli import arguments
-from hf_nmt_interp.cli.output import show_progress, write_rows
+from hf_nmt_interp.cli.output import write_rows
 from hf_nmt_interp.cli.paths import InputFile, OutputFolder
 
 SHORT = {"entropy_change": "change", "kendall_attention": "tau att.", "kendall_mask": "tau mask", "mask_mean": "mask"}
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
     reports = []
     for label, name in arguments.labelled([args.model, *args.compare], "--compare").items():
         model, tokenizer = load_for(args, name)
-        options = {"batch_size": args.batch_size, "track": show_progress}
+        options = {"batch_size": args.batch_size}
         reports.append(calibration_report(model, tokenizer, sources, targets, **options))
         reports[-1].about |= {"model": label} | _bleu(name)
     short = SHORT if arguments.chosen_format(args) == "table" else {}

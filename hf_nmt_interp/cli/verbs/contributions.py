@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from hf_nmt_interp.cli import arguments
 from hf_nmt_interp.cli.loading import load
-from hf_nmt_interp.cli.output import Row, rounded, track_items, write_rows
+from hf_nmt_interp.cli.output import Row, rounded, write_rows
 from hf_nmt_interp.cli.sharded_run import add_corpus, refuse, run_corpus
 from hf_nmt_interp.cli.shards import ShardFolder
 from hf_nmt_interp.cli.verbs.attribute import Explain, add_method, add_targets, explained
@@ -137,7 +137,7 @@ def run_study(args: argparse.Namespace, settings: dict[str, Any]) -> None:
     lengths = args.lengths or [(args.source_tokens, args.target_tokens)]
     pairs: Any = {"lengths": lengths, "within": args.within or 0, "limit": args.pairs or 200}
     compared = {"prefixes": args.prefix or ["reference"], "final": args.final, "method": args.method}
-    options: Any = {"batch_size": args.batch_size, "generate": arguments.generate_options(args), "track": track_items}
+    options: Any = {"batch_size": args.batch_size, "generate": arguments.generate_options(args)}
     study = contribution_study(models, tokenizer, sources, targets, **pairs, **compared, **options, **settings)
     if args.figure:
         from hf_nmt_interp.report.contributions import plot_contributions, plot_training

@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="demo:en-de", metavar="NAME", help="default: %(default)s")
     help = "the page; replaced if it exists (default: %(default)s, replaced if a demo wrote it)"
     parser.add_argument("--output", type=_page, default=DefaultPage("demo.html"), metavar="FILE", help=help)
+    parser.set_defaults(formats=("html",))
 
 
 def _page(path: str) -> OutputFile:

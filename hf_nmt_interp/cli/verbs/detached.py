@@ -10,7 +10,7 @@ Examples:
 import argparse
 
 from hf_nmt_interp.cli.arguments import add_translating, generate_options, read_sentences
-from hf_nmt_interp.cli.output import show_progress, write_rows
+from hf_nmt_interp.cli.output import write_rows
 from hf_nmt_interp.cli.verbs.attribute import add_method
 
 
@@ -30,6 +30,6 @@ def run(args: argparse.Namespace) -> None:
 
     model, tokenizer = load_for(args)
     options = {"batch_size": args.batch_size, "generate": generate_options(args)}
-    study = detached_study(model, tokenizer, sentences, args.method, track=show_progress, **options, **settings)
+    study = detached_study(model, tokenizer, sentences, args.method, **options, **settings)
     rows = [{k: v if isinstance(v, str) else round(v, 4) for k, v in row.items()} for row in study.table()]
     write_rows(rows, args, "Detached sources")

@@ -14,7 +14,7 @@ Examples:
 import argparse
 
 from hf_nmt_interp.cli.arguments import add_translating, generate_options, read_sentences
-from hf_nmt_interp.cli.output import Row, rounded, show_progress, write_rows
+from hf_nmt_interp.cli.output import Row, rounded, write_rows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> None:
     model, tokenizer = load_for(args)
     fitting = {text: of for text, of in asked.items() if args.method or METHODS[of[0]].fits(model)}
     methods = {text: make_method(model, name, **word_settings(name, own)) for text, (name, own) in fitting.items()}
-    found = compare(model, tokenizer, sentences, methods, args.batch_size, generate_options(args), show_progress)
+    found = compare(model, tokenizer, sentences, methods, args.batch_size, generate_options(args))
     ranked = sorted(found, key=lambda name: -found[name].area["comprehensiveness"])
     rows: list[Row] = []
     for name, above in zip(ranked, [None, *ranked], strict=False):

@@ -24,7 +24,7 @@ from typing import Any
 
 from hf_nmt_interp.cli import arguments
 from hf_nmt_interp.cli.loading import load_for
-from hf_nmt_interp.cli.output import open_output, show_progress
+from hf_nmt_interp.cli.output import open_output
 from hf_nmt_interp.cli.paths import InputFile
 from hf_nmt_interp.cli.sharded_run import Translator, add_corpus, refuse, run_corpus
 from hf_nmt_interp.cli.shards import Row, ShardFolder
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> None:
         targets = texts[: args.limit]
 
     model, tokenizer = load_for(args)
-    options = {"relevance_sentences": args.relevance_sentences, "batch_size": args.batch_size, "track": show_progress}
+    options = {"relevance_sentences": args.relevance_sentences, "batch_size": args.batch_size}
     corpus = read_pairs(*args.corpus) if args.corpus else None
     report = head_report(model, tokenizer, sources, targets, trees, corpus=corpus, lrp=lrp, **options)
     write_report(report, args)

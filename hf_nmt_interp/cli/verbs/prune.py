@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> None:
     from rich.console import Console
 
     from hf_nmt_interp.cli.loading import load
-    from hf_nmt_interp.models.loading import quiet
+    from hf_nmt_interp.models.loading import save_whole
     from hf_nmt_interp.report.terminal import table
 
     model, tokenizer = load(args.model, "cpu")
@@ -45,9 +45,7 @@ def run(args: argparse.Namespace) -> None:
         remedy = "train_l0.py trains them, or give --heads"
         raise InputError("--model", args.model, f"({type(model).__name__}) has no gates", remedy)
     pruned = model.prune()
-    with quiet():
-        pruned.save_pretrained(args.output)
-    tokenizer.save_pretrained(args.output)
+    save_whole(args.output, pruned, tokenizer)
     before = {kind: [attention.kept_heads for attention in layers] for kind, layers in model.attentions().items()}
     rows = [_row("before", parameters, before), _row("pruned", pruned.num_parameters(), pruned.kept_heads())]
     Console().print(table(rows))

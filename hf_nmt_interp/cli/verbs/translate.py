@@ -14,13 +14,15 @@ Examples:
 """
 
 import argparse
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from typing import Any
 
 from hf_nmt_interp.cli import arguments
 from hf_nmt_interp.cli.output import Row, in_chunks, open_output, write_rows
 from hf_nmt_interp.cli.sharded_run import Refusals, try_rows
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, rows_among
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,9 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    for flag in () if args.markup else ("align", "strict"):
+        if getattr(args, flag):
+            raise InputError(f"--{flag}", None, "is for mark-up", "give --markup too, or leave it out")
     kind = arguments.chosen_format(args)
     streams = args.output is None and kind in ("text", "json", "tsv")
-    rows = _rows(args, arguments.read_sentences(args), streams)
+    rows = _rows(args, streams)
     if kind != "text":
         write_rows(rows, args, title="Translations")
         return
@@ -44,39 +49,56 @@ def run(args: argparse.Namespace) -> None:
             file.flush()
 
 
-def _rows(args: argparse.Namespace, sentences: list[str], streams: bool) -> Iterator[Row]:
+def _chunks(args: argparse.Namespace, streams: bool) -> Iterator[list[tuple[int, str]]]:
+    """Sentences with their numbers, some at a time, with a progress bar where their number is known."""
+    size, sentences = 4 * args.batch_size, enumerate(arguments.stream_sentences(args))
+    if "-" in (args.input, *args.sentences) or (args.input and not os.path.isfile(args.input)):
+        while chunk := list(islice(sentences, size)):
+            yield chunk
+        return
+    total = sum(1 for _ in arguments.stream_sentences(args))  # bad lines are refused before the work
+    for rows in in_chunks(range(total), size, "Translating", streams):
+        yield list(islice(sentences, len(rows)))
+
+
+def _rows(args: argparse.Namespace, streams: bool) -> Iterator[Row]:
     from hf_nmt_interp.cli.loading import load_for
     from hf_nmt_interp.decoding.pairs import Pairs, encode_sources
 
+    options = arguments.generate_options(args)
+    chunks = _chunks(args, streams)
+    first = next(chunks)  # wrong input is refused before the model is loaded
     model, tokenizer = load_for(args)
     if args.markup:
-        yield from _marked_up(args, sentences, model, tokenizer, streams)
+        yield from _marked_up(args, chain([first], chunks), model, tokenizer)
         return
-    encoded = list(zip(sentences, encode_sources(model, tokenizer, sentences), strict=True))
-    for chunk in in_chunks(encoded, 4 * args.batch_size, "Translating", streams):
-        full = [source for sentence, source in chunk if sentence.strip()]
-        pairs = iter(Pairs.translate(model, tokenizer, full, args.batch_size, arguments.generate_options(args)))
-        for sentence, _ in chunk:
+    for chunk in chain([first], chunks):
+        with rows_among([number for number, _ in chunk]):
+            encoded = encode_sources(model, tokenizer, [sentence for _, sentence in chunk])
+        full = [(number, source) for (number, text), source in zip(chunk, encoded, strict=True) if text.strip()]
+        with rows_among([number for number, _ in full]):
+            found = Pairs.translate(model, tokenizer, [source for _, source in full], args.batch_size, options)
+        pairs = iter(found)
+        for _, sentence in chunk:
             target = next(pairs).ids.target_ids if sentence.strip() else []
             yield {"source": sentence, "translation": tokenizer.decode(target, skip_special_tokens=True)}
 
 
 def _marked_up(
-    args: argparse.Namespace, sentences: list[str], model: Any, tokenizer: Any, streams: bool
+    args: argparse.Namespace, chunks: Iterable[list[tuple[int, str]]], model: Any, tokenizer: Any
 ) -> Iterator[Row]:
     from hf_nmt_interp.analysis.markup import transfer_markup
 
     options = {"method": args.align, "batch_size": args.batch_size, "generate": arguments.generate_options(args)}
     transfer_markup([], model, tokenizer, **options)  # wrong settings are refused before the work
     report = Refusals(args, "wrote it untranslated", "", None)
-    numbered = list(enumerate(sentences, 1))
-    for chunk in in_chunks(numbered, 4 * args.batch_size, "Translating", streams):
+    for chunk in chunks:
         texts = [sentence for _, sentence in chunk]
         found = try_rows(lambda some: transfer_markup(some, model, tokenizer, **options), texts)
         for (number, sentence), translation in zip(chunk, found, strict=True):
             if isinstance(translation, InputError):
                 if translation.argument not in ("source", "sources"):  # not about this line
                     raise translation
-                report.row(number, translation)
+                report.row(number + 1, translation)
                 translation = sentence
             yield {"source": sentence, "translation": translation}

@@ -8,6 +8,7 @@ from .configuration_gated import GatedBartConfig as GatedBartConfig
 from .configuration_gated import GatedM2M100Config as GatedM2M100Config
 from .configuration_gated import GatedMarianConfig as GatedMarianConfig
 from .configuration_gated import GatedMBartConfig as GatedMBartConfig
+from .configuration_gated import GatedMT5Config as GatedMT5Config
 from .configuration_gated import GatedT5Config as GatedT5Config
 from .gates import HardConcreteGate as HardConcreteGate
 from .modeling_gated import GatedBartForConditionalGeneration as GatedBartForConditionalGeneration
@@ -15,6 +16,7 @@ from .modeling_gated import GatedHeadsMixin as GatedHeadsMixin
 from .modeling_gated import GatedM2M100ForConditionalGeneration as GatedM2M100ForConditionalGeneration
 from .modeling_gated import GatedMarianMTModel as GatedMarianMTModel
 from .modeling_gated import GatedMBartForConditionalGeneration as GatedMBartForConditionalGeneration
+from .modeling_gated import GatedMT5ForConditionalGeneration as GatedMT5ForConditionalGeneration
 from .modeling_gated import GatedT5ForConditionalGeneration as GatedT5ForConditionalGeneration
 
 for _model in GatedHeadsMixin.__subclasses__():

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from transformers import BartConfig, M2M100Config, MarianConfig, MBartConfig, T5Config
+from transformers import BartConfig, M2M100Config, MarianConfig, MBartConfig, MT5Config, T5Config
 
 KINDS = ("encoder", "decoder", "cross")
 
@@ -56,4 +56,4 @@ def _gated(family: Any) -> Any:
 
 
 GatedMarianConfig, GatedBartConfig, GatedMBartConfig = map(_gated, (MarianConfig, BartConfig, MBartConfig))
-GatedM2M100Config, GatedT5Config = map(_gated, (M2M100Config, T5Config))
+GatedM2M100Config, GatedT5Config, GatedMT5Config = map(_gated, (M2M100Config, T5Config, MT5Config))

@@ -1,4 +1,4 @@
-"""Removing heads from the attentions of Marian, BART, mBART, M2M100 and T5, whose own forward passes stay in use."""
+"""Removing heads from the attentions of Marian, BART, mBART, M2M100, T5 and mT5, whose forward passes stay in use."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from transformers.cache_utils import EncoderDecoderCache
+from transformers.models.mt5.modeling_mt5 import MT5Attention
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from .gates import GatedLinear, HardConcreteGate
@@ -28,7 +29,7 @@ T5_NAMES = Names(("q", "k", "v"), "o", "n_heads", "key_value_proj_dim")
 
 
 def names_of(attention: Attention) -> Names:
-    return T5_NAMES if isinstance(attention, T5Attention) else BART_NAMES
+    return T5_NAMES if isinstance(attention, T5Attention | MT5Attention) else BART_NAMES
 
 
 class GhostProjection(nn.Module):
@@ -55,8 +56,12 @@ class BiasOnly(nn.Module):
         return zeros if self.bias is None else zeros + self.bias
 
 
-class KeptHeadsT5Attention(T5Attention):
-    """T5 attention with some of its heads; the position bias that layers share keeps a column for every head."""
+class KeptHeads(nn.Module):
+    """A T5 attention with some of its heads; the position bias that layers share keeps a column for every head."""
+
+    kept_heads: list[int]
+    layer_idx: Any
+    compute_bias: Any
 
     def forward(self, hidden_states, mask=None, key_value_states=None, position_bias=None, past_key_values=None, **kw):
         own = None  # cross-attention has no position bias
@@ -64,7 +69,8 @@ class KeptHeadsT5Attention(T5Attention):
             if position_bias is None:
                 position_bias = self._position_bias(hidden_states, past_key_values)
             own = position_bias[:, self.kept_heads or [0]]  # a ghost head's column does not matter
-        output, _, weights = super().forward(hidden_states, mask, key_value_states, own, past_key_values, **kw)
+        given = hidden_states, mask, key_value_states, own, past_key_values
+        output, _, weights = super().forward(*given, **kw)
         return output, position_bias, weights
 
     def _position_bias(self, hidden_states: Tensor, past_key_values) -> Tensor:
@@ -78,6 +84,14 @@ class KeptHeadsT5Attention(T5Attention):
         return self.compute_bias(queries, keys, past_seen_tokens=past_key_values.get_seq_length(self.layer_idx))
 
 
+class KeptHeadsT5Attention(KeptHeads, T5Attention):
+    """T5 attention with some of its heads."""
+
+
+class KeptHeadsMT5Attention(KeptHeads, MT5Attention):
+    """mT5 attention with some of its heads."""
+
+
 def keep_heads(attention: Attention, keep: list[int]) -> None:
     """Leave only some heads, given as positions in `kept_heads`, in an attention's projections; none: output bias."""
     if len(keep) == len(attention.kept_heads):
@@ -87,8 +101,10 @@ def keep_heads(attention: Attention, keep: list[int]) -> None:
     size = getattr(attention, names.size) if keep else GHOST_SIZE
     setattr(attention, names.size, size)
     setattr(attention, names.heads, len(keep) or 1)
-    if isinstance(attention, T5Attention):
-        attention.__class__ = KeptHeadsT5Attention  # same parameters, one more step before the same forward pass
+    if names is T5_NAMES:
+        # same parameters, one more step before the same forward pass
+        is_mt5 = isinstance(attention, MT5Attention)
+        attention.__class__ = KeptHeadsMT5Attention if is_mt5 else KeptHeadsT5Attention
         attention.inner_dim = getattr(attention, names.heads) * size
     if not keep:
         for name in names.inputs:

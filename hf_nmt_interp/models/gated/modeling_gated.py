@@ -16,6 +16,7 @@ from .configuration_gated import (
     GatedM2M100Config,
     GatedMarianConfig,
     GatedMBartConfig,
+    GatedMT5Config,
     GatedT5Config,
     kinds_of,
 )
@@ -163,4 +164,5 @@ GatedMarianMTModel = _gated(transformers.MarianMTModel, GatedMarianConfig)
 GatedBartForConditionalGeneration = _gated(transformers.BartForConditionalGeneration, GatedBartConfig)
 GatedMBartForConditionalGeneration = _gated(transformers.MBartForConditionalGeneration, GatedMBartConfig)
 GatedM2M100ForConditionalGeneration = _gated(transformers.M2M100ForConditionalGeneration, GatedM2M100Config)
+GatedMT5ForConditionalGeneration = _gated(transformers.MT5ForConditionalGeneration, GatedMT5Config)
 GatedT5ForConditionalGeneration = _gated(transformers.T5ForConditionalGeneration, GatedT5Config)

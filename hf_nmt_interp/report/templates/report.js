@@ -36,12 +36,13 @@ function bar(share) {
 }
 
 // Scores that share out a whole, so that per cent mean something.
-const areParts = (rows) => rows.flat().every((value) => value === null || (value >= 0 && value <= 1.0001));
+const areParts = (shown) => shown.shares !== null || [shown.source, shown.prefix, shown.start].flat(2)
+  .every((value) => value === null || (value >= 0 && value <= 1.0001));
 
-// What stands in a cell: per cent where all values of the side are parts of 1, else two digits; nothing for little.
+// What stands in a cell: per cent in all of a table, or two digits in all of it; nothing for little.
 function cellText(value, parts, most) {
   if (value === null) return "–";
-  if (parts) return value < 0.005 ? "" : String(Math.round(100 * value));
+  if (parts) return Math.abs(value) < 0.005 ? "" : String(Math.round(100 * value));
   return Math.abs(value) < Math.max(1e-6, most / 20) ? "" : value.toPrecision(2);
 }
 
@@ -88,6 +89,7 @@ function makePanel(card, view, named) {
     });
     if (shown.unchosen[t])
       button.append(make("span", { className: "unchosen", role: "img", ariaLabel: "not the model's first choice" }));
+    if (shown.contrast?.[t]) button.append(make("span", { className: "other", textContent: "not " + shown.contrast[t] }));
     if (shown.shares && shown.shares[t] !== null) {
       const flagged = shown.shares[t] < low() && !shown.target_special[t];
       if (flagged) button.append(make("span", { className: "flag", role: "img", ariaLabel: "little from the source" }));
@@ -112,7 +114,7 @@ function heatMap(panel, shown) {
   const T = shown.target_tokens.length;
   const columns = shown.prefix.some((row) => row[T - 1] !== 0) ? T : T - 1; // nothing comes after EOS
   const inner = level === "word" ? 1 : 0; // a word's first subwords contribute to its later ones
-  const sourceParts = areParts(shown.source), prefixParts = areParts([...shown.prefix, shown.start]);
+  const parts = areParts(shown);
   const column = (text) => make("th", { scope: "col" }, make("span", { textContent: text }));
   const group = (text, span) => make("th", { colSpan: span, scope: "colgroup", textContent: text });
   const head = make("thead", {},
@@ -123,7 +125,7 @@ function heatMap(panel, shown) {
       ...(shown.shares ? [make("th", { scope: "col", textContent: "from the source" })] : []),
       ...(shown.log_probs ? [make("th", { scope: "col", className: "number", textContent: "log p" })] : [])));
   panel.rows = shown.target_tokens.map((target, t) => {
-    const cell = (value, most, from, parts) => {
+    const cell = (value, most, from) => {
       const node = make("td", { textContent: cellText(value, parts, most) });
       node.ariaLabel = node.dataset.tip = from + " → " + target + ": " + exact(value); // for readers, and on hover
       shade(node, value, most);
@@ -133,12 +135,13 @@ function heatMap(panel, shown) {
     const mostSource = largest(shown.source[t], shown.source_special);
     const mostPrefix = largest([...before, shown.start[t]], shown.target_special);
     const row = make("tr", {},
-      make("th", { scope: "row", textContent: target, onclick: () => panel.targets[t].focus() }),
-      ...shown.source[t].map((value, i) => cell(value, mostSource, shown.source_tokens[i], sourceParts)),
+      make("th", { scope: "row", textContent: target + (shown.contrast?.[t] ? " (not " + shown.contrast[t] + ")" : ""),
+        onclick: () => panel.targets[t].focus() }),
+      ...shown.source[t].map((value, i) => cell(value, mostSource, shown.source_tokens[i])),
       make("td", { className: "gap" }),
-      cell(shown.start[t], mostPrefix, "start token", prefixParts),
+      cell(shown.start[t], mostPrefix, "start token"),
       ...shown.prefix[t].slice(0, columns).map((value, j) => j < t + inner
-        ? cell(value, mostPrefix, shown.target_tokens[j], prefixParts) : make("td", { className: "later" })),
+        ? cell(value, mostPrefix, shown.target_tokens[j]) : make("td", { className: "later" })),
       make("td", { className: "gap" }));
     if (shown.shares) {
       const share = shown.shares[t];
@@ -186,7 +189,11 @@ function light(panel, t) {
 function describe(shown, t) {
   const sum = (values) => values.reduce((a, b) => a + (b || 0), 0);
   const bold = (text) => make("b", { textContent: text });
-  const source = shown.source[t], line = [bold(shown.target_tokens[t])], parts = areParts(shown.source);
+  const source = shown.source[t], line = [bold(shown.target_tokens[t])], parts = areParts(shown);
+  if (shown.contrast) {
+    if (!shown.contrast[t]) return [bold(shown.target_tokens[t]), " is not compared with another " + unitName() + "."];
+    line.push(" and not ", bold(shown.contrast[t]));
+  }
   const linked = shown.links?.[t] ?? [];
   linked.forEach((i, n) => line.push(n ? " " : " translates ", bold(shown.source_tokens[i])));
   if (linked.length) line.push(" ·");
@@ -270,3 +277,8 @@ document.addEventListener("mouseover", (event) => {
   tip.style.left = Math.max(4, Math.min(at.left, innerWidth - tip.offsetWidth - 8)) + "px";
   tip.style.top = (at.top > 40 ? at.top - tip.offsetHeight - 4 : at.bottom + 4) + "px";
 });
+
+if (window.frameElement) { // in a notebook: as high as the content, also when that changes
+  const fit = () => { frameElement.style.height = Math.ceil(document.documentElement.getBoundingClientRect().height) + "px"; };
+  new ResizeObserver(fit).observe(document.documentElement);
+}

@@ -11,6 +11,7 @@ import sys
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM
 
@@ -382,3 +383,20 @@ def test_the_code_travels_with_the_weights(load, tmp_path):
         f"GatedMarianMTModel {HEADLESS}",
         f"GatedT5ForConditionalGeneration {HEADLESS}",
     ]
+
+
+def test_mt5_is_pruned_like_t5(tmp_path):
+    sizes = {"vocab_size": 50, "d_model": 16, "d_kv": 4, "d_ff": 20, "num_layers": 2, "num_heads": 4}
+    plain = transformers.MT5ForConditionalGeneration(transformers.MT5Config(**sizes, decoder_start_token_id=0)).eval()
+    plain.save_pretrained(tmp_path / "plain")
+    model = gated.GatedMT5ForConditionalGeneration.from_pretrained(tmp_path / "plain").eval()
+    generator = torch.Generator().manual_seed(0)
+    batch = {name: torch.randint(3, 50, (2, 6), generator=generator) for name in ("input_ids", "labels")}
+    torch.testing.assert_close(model(**batch).logits, plain(**batch).logits)
+    model.set_kept_heads({"encoder": [[0, 2], []], "decoder": [[], [1, 3]], "cross": [[3], [0, 1]]})
+    small = model.prune()
+    small.save_pretrained(tmp_path / "small")
+    loaded = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "small").eval()
+    assert loaded.num_parameters() < plain.num_parameters()
+    for other in (small, loaded):
+        torch.testing.assert_close(other(**batch).logits, model(**batch).logits, atol=1e-5, rtol=1e-5)

@@ -1,0 +1,129 @@
+"""Occlusion: how much a step's score falls when a token or a word is taken away (Zeiler and Fergus 2014).
+
+Definitions: docs/methods.md, Occlusion.
+"""
+
+from contextlib import ExitStack
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from hf_nmt_interp.attribution.base import AttributionMethod, Scores
+from hf_nmt_interp.attribution.baselines import baseline_vector
+from hf_nmt_interp.attribution.gradients import embeddings
+from hf_nmt_interp.attribution.scores import Scoring, make_score
+from hf_nmt_interp.attribution.smoothing import Memory
+from hf_nmt_interp.decoding.batch import Batch, label_log_probs, run_model
+from hf_nmt_interp.errors import InputError, check_choice
+
+
+class Occlusion(AttributionMethod):
+    """Score of a step minus its score without a token or a word, for every one of source and decoder input.
+
+    All steps come from one forward pass for each token or word that is taken away.
+
+    Args:
+        model: any supported translator.
+        score: what is explained, as in `Saliency`.
+        how: "mask" puts the baseline's vector in the place of an embedding, "delete" leaves the token out; those
+            behind it move up.
+        unit: "token", or "word": its subwords are taken away together and share its score evenly.
+        baseline: for masks, "zero", "pad" (the embedding of the padding token), or the id of another token.
+        max_memory: bytes to stay within, roughly.
+    """
+
+    name = "occlusion"
+    contrasts = True
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        score: str = "log_probability",
+        how: str = "mask",
+        unit: str = "token",
+        baseline: str | int = "zero",
+        max_memory: int = 2**30,
+    ) -> None:
+        super().__init__(model)
+        check_choice("how", how, ["mask", "delete"])
+        check_choice("unit", unit, ["token", "word"])
+        self.score, self.deletes, self.by_word = make_score(model, score), how == "delete", unit == "word"
+        self.vectors = [baseline_vector(model, stack, baseline) for stack in (self.parts.encoder, self.parts.decoder)]
+        self.memory = Memory(model, self.parts, max_memory)
+
+    @property
+    def signed(self) -> bool:
+        """Contributions can be negative: a step may become more likely."""
+        return True
+
+    @torch.no_grad()
+    def explain(self, batch: Batch) -> Scores:
+        """Falls of the score of every step of a batch."""
+        logits = run_model(self.model, batch.inputs()).logits
+        whole = self.score.scoring(batch)(logits)  # [B, T]
+        found = []
+        for side, units in enumerate(self._units(batch)):
+            falls = whole.new_zeros(*whole.shape, units.shape[1])  # [B, T, L]
+            for rows, gone in self._jobs(batch, units):
+                fall = whole[rows] - self._scores(batch.take(rows), gone, side)  # [n, T]
+                seen = gone[:, None].expand(-1, fall.shape[1], -1).to(fall)  # [n, T, L]
+                seen = seen.tril() if side else seen  # what a step has read of a word
+                falls.index_add_(0, rows, fall[..., None] * seen / seen.sum(-1, keepdim=True).clamp(min=1))
+            found.append(falls)
+        source, decoder = (falls * self.score.steps(batch)[..., None] for falls in found)
+        return Scores.from_inputs(source, decoder, label_log_probs(logits, batch.labels))
+
+    def _units(self, batch: Batch) -> list[Tensor]:
+        """For each side the number of each token's unit [B, L], -1 for padding."""
+        lengths = batch.attention_mask != 0, batch.labels != -100
+        units = [torch.arange(real.shape[1], device=real.device).where(real, -1) for real in lengths]
+        if not self.by_word:
+            return units
+        if batch.source_words is None or batch.target_words is None:
+            raise InputError("unit", "word", "needs a tokenizer's words, not only ids", "use hf_nmt_interp.attribute")
+        # the decoder's first input is the start token; special tokens are units of their own
+        words = (
+            batch.source_words,
+            torch.cat([torch.full_like(batch.labels[:, :1], -1), batch.target_words[:, :-1]], 1),
+        )
+        return [
+            torch.where((w < 0) & (u >= 0), u + w.shape[1], w).where(u >= 0, -1)
+            for w, u in zip(words, units, strict=True)
+        ]
+
+    def _jobs(self, batch: Batch, units: Tensor):
+        """Rows [n] of copies and what is gone [n, L] of each, as many as go through the model together."""
+        jobs = [(row, units[row] == unit) for row in range(len(units)) for unit in units[row].unique() if unit >= 0]
+        size = self.memory.sentences(batch)
+        for first in range(0, len(jobs), size):
+            rows, gone = zip(*jobs[first : first + size], strict=True)
+            yield torch.tensor(rows, device=units.device), torch.stack(gone)
+
+    def _scores(self, batch: Batch, gone: Tensor, side: int) -> Tensor:
+        """[n, T] without what is gone [n, L] from a side (0 for the source, 1 for the decoder's input)."""
+        scoring = self.score.scoring(batch)
+        if self.deletes:
+            return self._deleted(batch, gone, side, scoring)
+        stack = (self.parts.encoder, self.parts.decoder)[side]
+        with ExitStack() as context:
+            context.enter_context(embeddings(stack, lambda x: torch.where(gone[..., None], self.vectors[side], x)))
+            return scoring(run_model(self.model, batch.inputs()).logits)
+
+    def _deleted(self, batch: Batch, gone: Tensor, side: int, scoring: Scoring) -> Tensor:
+        """The same, left out; a step is then predicted from what is left of its input."""
+        inputs = batch.inputs()
+        if side == 0:
+            kept = (batch.attention_mask != 0) & ~gone
+            if not kept.any(-1).all():
+                raise InputError("how", "delete", "leaves nothing of a source of one token", "use how='mask'")
+            order = (~kept).long().argsort(dim=-1, stable=True)
+            inputs |= {"input_ids": batch.input_ids.gather(1, order), "attention_mask": kept.gather(1, order).long()}
+            return scoring(run_model(self.model, inputs).logits)
+        order = gone.long().argsort(dim=-1, stable=True)
+        logits = run_model(self.model, inputs | {"decoder_input_ids": batch.decoder_input_ids.gather(1, order)}).logits
+        last = (~gone).cumsum(-1) - 1  # [n, T], where the input of a step's last token now stands
+        moved = logits.gather(1, last.clamp(min=0)[..., None].expand_as(logits))
+        # without any input there is no prediction: the start token of the first step
+        whole = run_model(self.model, inputs).logits if (last < 0).any() else moved
+        return scoring(torch.where(last[..., None] < 0, whole, moved))

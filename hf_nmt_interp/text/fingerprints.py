@@ -1,0 +1,46 @@
+"""Fingerprints of what a run reads, and the versions it runs with, so that a resumed run is the same run."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from hf_nmt_interp.version import __version__
+
+_LIBRARIES = "torch", "transformers"  # whose versions change numbers
+
+
+def file_fingerprint(path: str | Path) -> str:
+    """SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def files_fingerprint(paths: Iterable[str | Path]) -> str:
+    """SHA-256 of files and their names, whatever folder they are in."""
+    found = sorted((Path(path).name, file_fingerprint(path)) for path in paths)
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+
+
+def data_fingerprint(path: str) -> str:
+    """SHA-256 of a file or of all files in a folder; the name itself for what is neither, e.g. a set on the Hub."""
+    if os.path.isdir(path):
+        return files_fingerprint(file for file in Path(path).rglob("*") if file.is_file())
+    return file_fingerprint(path) if os.path.isfile(path) else path
+
+
+def versions() -> dict[str, str]:
+    """Of this package and of the libraries that change its numbers."""
+    return {"hf_nmt_interp": __version__} | {name: version(name) for name in _LIBRARIES}
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Values that differ, as they were and as they are now.
+
+    >>> changes({"seed": 1, "model": "a"}, {"seed": 2, "model": "a"})
+    {'seed': (1, 2)}
+    """
+    return {n: (before.get(n), now.get(n)) for n in {**before, **now} if before.get(n) != now.get(n)}

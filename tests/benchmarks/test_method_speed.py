@@ -1,0 +1,119 @@
+"""All methods at base size: against LRP and a forward pass, and against Inseq where it has the same method.
+
+How to name a Python that has Inseq: see test_saliency_speed.py.
+"""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from hf_nmt_interp.attribution import (
+    ALTI,
+    LRP,
+    IntegratedGradients,
+    NormAttention,
+    Occlusion,
+    Rollout,
+    Saliency,
+    ValueZeroing,
+)
+from hf_nmt_interp.decoding.batch import make_batch
+from tests.benchmarks.base_size import base_model, run_with_inseq, word_tokenizer
+from tests.benchmarks.test_lrp_speed import fastest, sentence
+
+pytestmark = [pytest.mark.benchmark, pytest.mark.usefixtures("one_thread")]
+UNKNOWN = 2  # Inseq's baseline
+OURS = {
+    "integrated_gradients": lambda model: IntegratedGradients(model, "probability", 50, UNKNOWN),
+    "occlusion": lambda model: Occlusion(model, "probability", baseline=UNKNOWN),
+}
+
+
+def test_against_lrp_and_a_forward_pass():
+    """ALTI and value zeroing take at most as long as LRP, norms and rollout at most three forward passes."""
+    model, inputs = base_model(), sentence(20, 23)
+    batch = make_batch(model, **inputs)
+
+    @torch.no_grad()
+    def forward():
+        model(**batch.inputs())
+
+    seconds = {"a forward pass": fastest(forward, 5)}
+    kinds = (LRP, ALTI, ValueZeroing, NormAttention, Rollout, Saliency, Occlusion)
+    for method in [kind(model) for kind in kinds]:
+        seconds[method.name] = fastest(lambda method=method: method(**inputs))
+    print("\n20 source and 23 target tokens, one thread")
+    for name, taken in seconds.items():
+        passes, lrp = taken / seconds["a forward pass"], taken / seconds["lrp"]
+        print(f"{name:20} {taken:6.2f} s  {passes:5.1f} forward passes  {lrp:5.2f} times LRP")
+    assert seconds["alti"] <= seconds["lrp"]
+    assert seconds["value_zeroing"] <= seconds["lrp"]
+    assert seconds["norm_attention"] <= 3 * seconds["a forward pass"]
+    assert seconds["rollout"] <= 3 * seconds["a forward pass"]
+
+
+def has_bfloat16() -> bool:
+    """Whether the processor has products of bfloat16."""
+    cpu = Path("/proc/cpuinfo")
+    return cpu.exists() and any(flag in cpu.read_text() for flag in ("avx512_bf16", "amx_bf16"))
+
+
+@pytest.mark.skipif(not has_bfloat16(), reason="the processor has no products of bfloat16")
+def test_products_in_bfloat16():
+    """Gradients with products in bfloat16 are faster than in float32."""
+    model, inputs = base_model(), sentence(20, 23)
+    seconds = {}
+    for precision in ("float32", "bfloat16"):
+        method = IntegratedGradients(model, steps=8, precision=precision)
+        seconds[precision] = fastest(lambda method=method: method(**inputs))
+    ratio = seconds["float32"] / seconds["bfloat16"]
+    print(f"\nintegrated gradients of 8 points: {seconds}, {ratio:.2f} times faster")
+    assert ratio >= 1.2
+
+
+def measure() -> dict[str, dict[str, float]]:
+    """Processor seconds of Inseq and of ours, one thread, and how far their source scores are apart."""
+    import inseq
+
+    model, batch = base_model(), sentence(20, 23)
+    model.set_attn_implementation("eager")  # what Inseq chooses for the models that it loads
+    for ids in batch.values():
+        ids.clamp_(min=3)[:, -1] = model.config.eos_token_id
+    texts = [" ".join(f"w{i}" for i in ids[0, :-1].tolist()) for ids in batch.values()]
+    found = {}
+    for name, make in OURS.items():
+        other, ours = inseq.load_model(model, name, tokenizer=word_tokenizer()), make(model)
+        settings = {"n_steps": 50, "internal_batch_size": 50} if name == "integrated_gradients" else {}
+        start = time.process_time()
+        result = other.attribute(
+            *texts, attribute_target=True, include_eos_baseline=True, show_progress=False, **settings
+        )
+        seconds = time.process_time() - start
+        theirs = result.sequence_attributions[0].source_attributions
+        theirs = (theirs.sum(-1) if theirs.ndim == 3 else theirs).T  # [T, S]
+        own = ours(**batch).source[0]
+        own = own.abs() if name == "occlusion" else own  # as Inseq returns it
+        apart = ((own - theirs).abs().max() / theirs.abs().max()).item()
+        found[name] = {"inseq": seconds, "ours": fastest(lambda ours=ours: ours(**batch), 1), "apart": apart}
+    return found
+
+
+def test_against_inseq():
+    """Occlusion is at least 4 times as fast as Inseq's, integrated gradients with 50 points at least twice."""
+    found = run_with_inseq(__file__)
+    print("\nInseq 0.7.1, source and prefix explained, one thread")
+    for name, times in found.items():
+        ratio = times["inseq"] / times["ours"]
+        print(f"{name:20} {times['ours']:6.2f} s, Inseq {times['inseq']:6.2f} s: {ratio:.1f} times faster")
+        assert times["apart"] < 0.01  # its prefix baseline keeps the start token
+    assert found["occlusion"]["inseq"] / found["occlusion"]["ours"] >= 4
+    # nine tenths of it are products in float32; Inseq needs three times as many
+    assert found["integrated_gradients"]["inseq"] / found["integrated_gradients"]["ours"] >= 2
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print(json.dumps(measure()))
