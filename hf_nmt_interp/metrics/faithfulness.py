@@ -132,6 +132,19 @@ def compare(
     return {name: Faithfulness([tables[i] for i in order], FRACTIONS) for name, tables in losses.items()}
 
 
+def ranked_rows(found: Mapping[str, Faithfulness]) -> list[dict[str, Any]]:
+    """A row for each method of `compare`, the most comprehensive first: its areas, and `margin`s to the row above."""
+    ranked = sorted(found, key=lambda name: -found[name].area["comprehensiveness"])
+    rows = []
+    for name, above in zip(ranked, [None, *ranked], strict=False):
+        margin = found[name].margin(found[above]) if above else {}
+        row: dict[str, Any] = {"method": name}
+        for measure, area in found[name].area.items():
+            row |= {measure: area, f"{measure[0]}_margin": margin.get(measure)}
+        rows.append(row)
+    return rows
+
+
 def random_scores(seed: int = 0) -> WordScores:
     """Scores for `faithfulness` that rank the source words at random: the baseline."""
     generator = np.random.default_rng(seed)

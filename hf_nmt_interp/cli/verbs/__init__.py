@@ -11,8 +11,8 @@ from typing import Any
 
 VERBS = (
     "demo", "translate", "attribute", "align", "aer", "best-attention", "alignment-table", "contributions",
-    "faithfulness", "detached", "heads", "merge", "push", "calibration", "prune", "pruning-table", "train",
-    "env",
+    "faithfulness", "compare-methods", "detached", "heads", "merge", "push", "calibration", "prune",
+    "pruning-table", "train", "env",
 )  # fmt: skip
 
 

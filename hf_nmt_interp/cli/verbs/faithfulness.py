@@ -14,7 +14,7 @@ Examples:
 import argparse
 
 from hf_nmt_interp.cli.arguments import add_translating, generate_options, read_sentences
-from hf_nmt_interp.cli.output import Row, rounded, write_rows
+from hf_nmt_interp.cli.output import rounded, write_rows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,18 +32,11 @@ def run(args: argparse.Namespace) -> None:
 
     from hf_nmt_interp.attribution.registry import make_method, word_settings
     from hf_nmt_interp.cli.loading import load_for
-    from hf_nmt_interp.metrics.faithfulness import compare
+    from hf_nmt_interp.metrics.faithfulness import compare, ranked_rows
 
     model, tokenizer = load_for(args)
     fitting = {text: of for text, of in asked.items() if args.method or METHODS[of[0]].fits(model)}
     methods = {text: make_method(model, name, **word_settings(name, own)) for text, (name, own) in fitting.items()}
     found = compare(model, tokenizer, sentences, methods, args.batch_size, generate_options(args))
-    ranked = sorted(found, key=lambda name: -found[name].area["comprehensiveness"])
-    rows: list[Row] = []
-    for name, above in zip(ranked, [None, *ranked], strict=False):
-        row: Row = {"method": name}
-        margin = found[name].margin(found[above]) if above else {}
-        for measure, area in found[name].area.items():
-            row |= {measure: rounded(area), f"{measure[0]}_margin": rounded(margin.get(measure))}
-        rows.append(row)
+    rows = [{key: v if isinstance(v, str) else rounded(v) for key, v in row.items()} for row in ranked_rows(found)]
     write_rows(rows, args, "Faithfulness")

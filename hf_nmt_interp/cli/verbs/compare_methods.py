@@ -1,0 +1,50 @@
+"""Compare all methods in one table: faithfulness, alignment error rate, seconds and memory.
+
+comprehensiveness  mean loss of probability without the best 10 to 50 % of the source words; higher is better
+sufficiency        mean loss with only those words left; lower is better
+aer                alignment error rate in % on the gold pairs; lower is better
+c_margin, s_margin half the 95 % confidence interval of the difference to the row above
+aer_margin         half the 95 % confidence interval, over bootstrap samples of the pairs
+seconds            processor time of a gold pair, in batches
+megabytes          most memory beyond that in use before
+
+Examples:
+  hf-nmt-interp compare-methods --method lrp --method alti --gold gold.txt train.en train.de "I like tea."
+  hf-nmt-interp compare-methods --input train.en --limit 2 --pairs 1 --gold gold.txt train.en train.de --format json
+"""
+
+import argparse
+
+from hf_nmt_interp.cli.arguments import (
+    add_gold,
+    add_translating,
+    generate_options,
+    positive,
+    read_gold_pairs,
+    read_sentences,
+)
+from hf_nmt_interp.cli.output import rounded, write_rows
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    help = "may be repeated (default: all that fit the model)"
+    parser.add_argument("--method", action="append", metavar="NAME[:SETTING=VALUE,...]", help=help)
+    add_gold(parser)
+    parser.add_argument("--pairs", type=positive, metavar="N", help="use the first N gold pairs only")
+    add_translating(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    from hf_nmt_interp.attribution.registry import parse_method
+
+    asked = {text: parse_method(text) for text in args.method or ()}
+    sources, (pairs, gold) = read_sentences(args), read_gold_pairs(args)
+
+    from hf_nmt_interp.cli.loading import load_for
+    from hf_nmt_interp.studies.methods_compared import compare_methods
+
+    sides = [[text.split() for text in side][: args.pairs] for side in zip(*pairs, strict=True)]
+    some = sides[0], sides[1], gold[0][: args.pairs], gold[1][: args.pairs]
+    rows = compare_methods(*load_for(args), sources, some, asked or None, args.batch_size, generate_options(args))
+    numbers = [{key: v if isinstance(v, str) else rounded(v) for key, v in row.items()} for row in rows]
+    write_rows(numbers, args, "Methods compared")

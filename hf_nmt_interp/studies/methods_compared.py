@@ -1,0 +1,129 @@
+"""All methods side by side: do the words they rank first matter, how well do they align words, and what do they cost?
+
+Definitions: docs/methods.md, Faithfulness and detached sources, Word alignment.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import psutil
+import torch
+
+from hf_nmt_interp.analysis.alignment import extract_links, word_scores
+from hf_nmt_interp.analysis.own_attention import own_attention
+from hf_nmt_interp.attribution.api import explain
+from hf_nmt_interp.attribution.parsing import Named
+from hf_nmt_interp.attribution.registry import METHODS, make_method, parse_method, word_settings
+from hf_nmt_interp.decoding.pairs import Pairs, Text
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.metrics.aer.rate import alignment_error_rate
+from hf_nmt_interp.metrics.faithfulness import compare, ranked_rows
+from hf_nmt_interp.text.pharaoh import Links
+from hf_nmt_interp.text.progress import track
+
+Row = dict[str, Any]
+Gold = tuple[Sequence[Text], Sequence[Text], Sequence[Links], Sequence[Links]]  # sources, targets, sure, possible
+T = TypeVar("T")
+OWN = "align's default"
+VARIANTS = ("lrp:rule=attnlrp", "saliency:aggregate=li2016")  # that differ much from the method's own settings
+_RESET_PEAK = Path("/proc/self/clear_refs")  # Linux
+
+
+def methods_for(model: Any) -> dict[str, Named]:
+    """Every method that fits a model, by name, and `VARIANTS`."""
+    asked = {text: parse_method(text) for text in (*METHODS, *VARIANTS)}
+    return {text: (name, own) for text, (name, own) in asked.items() if METHODS[name].fits(model)}
+
+
+def compare_methods(
+    model: Any,
+    tokenizer: Any,
+    sources: Sequence[str],
+    gold: Gold,
+    methods: Mapping[str, Named] | None = None,
+    batch_size: int = 16,
+    generate: dict[str, Any] | None = None,
+) -> list[Row]:
+    """A row for each method, and for the attention that `align` takes when no method is named.
+
+    Args:
+        model: the translator.
+        tokenizer: its tokenizer.
+        sources: sentences that the model translates; source words are erased from them.
+        gold: sentence pairs with their sure and possible links, for error rates and costs.
+        methods: name and settings by label; None for `methods_for(model)`.
+        batch_size: sentences at a time.
+        generate: arguments of `generate()`.
+
+    Returns:
+        Rows with the columns of `ranked_rows`, `aer` with half its 95 % confidence interval, `seconds` and
+        `megabytes`: mean processor time of a gold pair, and the most memory above that of the model.
+    """
+    asked = methods_for(model) if methods is None else methods
+    if not sources or not gold[0]:
+        raise InputError("sources" if not sources else "gold", None, "is empty", "give at least one")
+    pairs = Pairs.force(model, tokenizer, *gold[:2])
+    made = {text: make_method(model, name, **word_settings(name, own)) for text, (name, own) in asked.items()}
+    made[OWN] = make_method(model, "attention", **own_attention(model, pairs, batch_size).settings)
+    more = {}
+    for label, method in track(list(made.items()), "Aligning"):
+        results, cost = measured(partial(explain, method, pairs, batch_size), model.device, len(pairs))
+        links = [extract_links(word_scores(r.source, r.source_side, r.target_side)) for r in results]
+        error, margin = error_with_margin(links, *gold[2:])
+        more[label] = {"aer": error, "aer_margin": margin} | cost
+    found = compare(model, tokenizer, sources, made, batch_size, generate)
+    empty = dict.fromkeys(next(iter(more.values())))
+    return [row | more.get(row["method"], empty) for row in ranked_rows(found)]
+
+
+def error_with_margin(
+    links: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links], samples: int = 1000
+) -> tuple[float, float]:
+    """Alignment error rate in %, and half its 95 % interval over bootstrap samples of the sentence pairs."""
+    error = 100 * alignment_error_rate(links, sure, possible)["aer"]
+    counts = np.array(
+        [
+            (len(A & S) + len(A & (P | S)), len(A) + len(S))
+            for A, S, P in zip(map(set, links), map(set, sure), map(set, possible), strict=True)
+        ]
+    )
+    drawn = np.random.default_rng(0).integers(len(counts), size=(samples, len(counts)))
+    right, whole = np.moveaxis(counts[drawn].sum(1), -1, 0)
+    low, high = np.quantile(1 - right / np.maximum(whole, 1), (0.025, 0.975))
+    return error, float(50 * (high - low))
+
+
+def measured(run: Callable[[], T], device: Any, count: int) -> tuple[T, Row]:
+    """What a function returns, its seconds per item, and the megabytes it needed beyond those in use before.
+
+    Seconds are processor time on a CPU. Memory is None where the system does not tell the peak.
+    """
+    device = torch.device(device)
+    is_cuda = device.type == "cuda"
+    clock = time.process_time if device.type == "cpu" else time.perf_counter
+    if is_cuda:
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+    else:
+        if _RESET_PEAK.exists():
+            _RESET_PEAK.write_text("5")
+        before = psutil.Process().memory_info().rss
+    start = clock()
+    found = run()
+    if is_cuda:
+        torch.cuda.synchronize(device)
+    seconds = clock() - start
+    peak = torch.cuda.max_memory_allocated(device) if is_cuda else _peak()
+    return found, {"seconds": seconds / count, "megabytes": None if peak is None else (peak - before) / 2**20}
+
+
+def _peak() -> int | None:
+    """Most resident bytes of this process since the last reset."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return None
+    return next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if line.startswith("VmHWM"))

@@ -1,0 +1,98 @@
+"""The table of all methods; also for cli/verbs/compare_methods.py."""
+
+import json
+
+import numpy as np
+import pytest
+
+import hf_nmt_interp as hni
+from hf_nmt_interp.attribution.registry import METHODS, make_method, word_settings
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.metrics.faithfulness import compare
+from hf_nmt_interp.studies.methods_compared import OWN, compare_methods, error_with_margin, measured, methods_for
+from tests.tiny_models import tiny_model
+
+SOURCES = ["the cat sleeps", "a dog reads my book"]
+GOLD = (
+    [["the", "cat"], ["my", "book", "sleeps"]],
+    [["a", "dog"], ["the", "garden"]],
+    [{(0, 0)}, {(1, 1)}],
+    [{(0, 0), (1, 1)}, {(1, 1), (2, 1)}],
+)
+
+
+@pytest.fixture(scope="module")
+def translator(tokenizer_of):
+    tokenizer = tokenizer_of("marian")
+    return tiny_model("marian", vocab_size=len(tokenizer)), tokenizer
+
+
+def test_columns_are_those_of_the_parts(translator):
+    asked = {"a": ("attention", {"layer": 0}), "b": ("alti", {})}
+    generate = {"max_length": 7}
+    rows = {row["method"]: row for row in compare_methods(*translator, SOURCES, GOLD, asked, 2, generate)}
+    assert set(rows) == {"a", "b", OWN, "random"}
+    methods = {label: make_method(translator[0], name, **settings) for label, (name, settings) in asked.items()}
+    expected = compare(*translator, SOURCES, methods, 2, generate)
+    for label, (name, settings) in asked.items():
+        links = hni.align(*translator, *GOLD[:2], method=name, **settings)
+        assert rows[label]["aer"] == pytest.approx(100 * hni.alignment_error_rate(links, *GOLD[2:])["aer"])
+        assert rows[label]["comprehensiveness"] == pytest.approx(expected[label].area["comprehensiveness"], abs=1e-6)
+        assert rows[label]["seconds"] > 0
+    default = hni.align(*translator, *GOLD[:2])
+    assert rows[OWN]["aer"] == pytest.approx(100 * hni.alignment_error_rate(default, *GOLD[2:])["aer"])
+    assert rows["random"]["aer"] is rows["random"]["seconds"] is None
+
+
+def test_every_method_that_fits_is_compared(translator):
+    assert set(methods_for(translator[0])) >= {name for name in METHODS if name != "mask"}
+    assert "mask" not in methods_for(translator[0])
+    assert methods_for(translator[0])["lrp:rule=attnlrp"] == ("lrp", {"rule": "attnlrp"})
+    assert word_settings(*methods_for(translator[0])["lrp"]) == {"logit": "label"}
+
+
+def test_the_margin_is_that_of_a_literal_bootstrap():
+    rng = np.random.default_rng(1)
+    gold = [{(int(i), int(j)) for i, j in rng.integers(4, size=(5, 2))} for _ in range(6)]
+    links = [{(int(i), int(j)) for i, j in rng.integers(4, size=(4, 2))} for _ in range(6)]
+    error, margin = error_with_margin(links, gold, gold, samples=200)
+    assert error == pytest.approx(100 * hni.alignment_error_rate(links, gold)["aer"])
+    drawn = np.random.default_rng(0).integers(6, size=(200, 6))
+    rates = [100 * hni.alignment_error_rate([links[i] for i in d], [gold[i] for i in d])["aer"] for d in drawn]
+    low, high = np.quantile(rates, (0.025, 0.975))
+    assert margin == pytest.approx((high - low) / 2)
+
+
+def test_memory_is_what_was_needed_beyond_that_in_use():
+    def run():
+        return float(np.ones(2**24).sum())  # 128 MB, given back
+
+    found, cost = measured(run, "cpu", 4)
+    assert found == 2**24
+    if cost["megabytes"] is not None:  # Linux
+        assert 120 < cost["megabytes"] < 140
+    again = measured(lambda: None, "cpu", 1)[1]["megabytes"]
+    assert again is None or again < 20
+
+
+@pytest.mark.parametrize(
+    ("sources", "gold", "message"),
+    [([], GOLD, "sources: is empty"), (SOURCES, ([], [], [], []), "gold: is empty; give at least one")],
+)
+def test_nothing_to_compare_is_an_error(translator, sources, gold, message):
+    with pytest.raises(InputError, match=message):
+        compare_methods(*translator, sources, gold)
+
+
+def test_the_verb_prints_the_table(run, model_folder, tmp_path):
+    for name, text in (("g", "0-0\n0-0 1p1\n"), ("s", "A dog\nA dog sleeps.\n"), ("t", "Ein Hund\nEin Hund.\n")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    given = ["--method", "attention", "--gold", *(tmp_path / name for name in "gst"), "--pairs", 1, "--format", "json"]
+    code, out, err = run("compare-methods", *given, "--model", model_folder, "A dog sleeps.")
+    assert code == 0, err
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert {row["method"] for row in rows} == {"attention", OWN, "random"}
+    assert list(rows[0])[-4:] == ["aer", "aer_margin", "seconds", "megabytes"]
+    code, _, err = run("compare-methods", *given[2:], "--method", "magic", "--model", model_folder, "A dog sleeps.")
+    assert code == 2
+    assert "error: --method: 'magic' is not one of lrp, alti" in err
