@@ -166,8 +166,8 @@ def through_norm(rule: Division, relevance: Tensor, x: Tensor, norm: Any, steps:
     centred = x - x.mean(-1, keepdim=True) if layer_norm else x
     s = (centred.square().mean(-1, keepdim=True) + epsilon).rsqrt()
     normalised = centred * s  # [L, n]
-    gain = norm.weight * s  # [L, n]
-    bias = norm.bias if layer_norm and norm.bias is not None else torch.zeros_like(norm.weight)
+    gain = norm.weight.to(x) * s  # [L, n]
+    bias = norm.bias.to(x) if layer_norm and norm.bias is not None else torch.zeros_like(x[0])
     left = torch.stack([-gain * normalised / n, (bias / n).expand_as(x)], -1)  # [L, n, 2], by unit j
     right = torch.stack([normalised * x, torch.ones_like(x)], -2)  # [L, 2, n], by input i
     if layer_norm:

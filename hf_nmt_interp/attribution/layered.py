@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.recording import Recording
-from hf_nmt_interp.attribution.tape import Tape
+from hf_nmt_interp.attribution.tape import Tape, widened
 from hf_nmt_interp.decoding.batch import Batch
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import Attention, any_parts, families_with_layers, parts
@@ -27,9 +27,6 @@ class LayeredMethod(AttributionMethod):
             raise InputError("model", None, problem, "use saliency or attention")
         if not self.parts.has_layers:
             parts(model)  # says what is missing
-        if model.dtype not in (torch.float32, torch.float64):
-            problem = f"{self.title} needs float32 or float64, not {model.dtype}"
-            raise InputError("model", None, problem, "convert it with model.float()")
         for module in self.parts.operations:
             has_rule = isinstance(module, (nn.Linear, nn.LayerNorm)) or hasattr(module, "variance_epsilon")
             if not (has_rule and module.weight.is_floating_point()):  # else the numbers of quantised weights
@@ -64,12 +61,12 @@ def head_vectors(tape: Tape | Recording, attention: Attention, bias: bool, rows:
         bias: whether the bias of the value projection is part of v.
         rows: sentences of the batch.
     """
-    values = tape.output(attention.value)[rows, :, : attention.value.out_features]
+    values = widened(tape.output(attention.value)[rows, :, : attention.value.out_features])
     if not bias and attention.value.bias is not None:
-        values = values - attention.value.bias
+        values = values - widened(attention.value.bias)
     gate: Any = getattr(attention.output, "gate", None)  # of heads
     values = (values if gate is None else gate(values)).unflatten(-1, (-1, attention.head_size))  # [B, S, H, D]
-    weight = attention.output.weight.unflatten(-1, (-1, attention.head_size))  # [d, H, D]
+    weight = widened(attention.output.weight).unflatten(-1, (-1, attention.head_size))  # [d, H, D]
     return torch.einsum("bshe,dhe->bshd", values, weight)
 
 

@@ -9,14 +9,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution import engine
 from hf_nmt_interp.attribution.base import Scores
 from hf_nmt_interp.attribution.layered import LayeredMethod
 from hf_nmt_interp.attribution.parsing import parse_named
-from hf_nmt_interp.attribution.recording import Recording
+from hf_nmt_interp.attribution.recording import Recording, normed
 from hf_nmt_interp.attribution.rules import RULES, make_rule, rule_settings
+from hf_nmt_interp.attribution.tape import widened
 from hf_nmt_interp.attribution.threads import side_by_side, thread_count, workers
 from hf_nmt_interp.decoding.batch import Batch, evaluating, label_log_probs, make_batch
 from hf_nmt_interp.errors import InputError, check_choice
@@ -207,6 +209,8 @@ class _Walk:
         self.recording, self.chosen, self.b, self.steps = recording, chosen, b, steps
         (self.S, self.T), self.K = lengths, steps.stop - steps.start
         self.heads: dict[nn.Module, Tensor] = {}
+        # rules that read outputs need them unrounded: those of half precision would not add up
+        self.rounded = self.rule.absorbs and lrp.model.dtype in (torch.float16, torch.bfloat16)
 
     # which steps a token can have relevance for
     def _all(self, token: int) -> tuple[int, int]:
@@ -282,14 +286,15 @@ class _Walk:
     def _norm(self, relevance: Tensor, norm: nn.Module | None, steps: engine.Steps) -> Tensor:
         if norm is None or self.norms_scale:
             return relevance
-        return self.rule.norm(
-            relevance, self._in(norm, len(relevance)), self._out(norm, len(relevance)), norm, steps, self.absorbed
-        )
+        x = self._in(norm, len(relevance))
+        z = normed(norm, x) if self.rounded else self._out(norm, len(relevance))
+        return self.rule.norm(relevance, x, z, norm, steps, self.absorbed)
 
     def _linear(self, relevance: Tensor, module: Any, steps: engine.Steps) -> Tensor:
         x = self.recording.linear_input(module, (self.b, slice(len(relevance))))  # it passes gates unchanged
-        z = self._out(module, len(relevance))
-        return self.rule.linear(relevance, x, z, module.weight, module.bias, steps, self.absorbed)
+        weight, bias = widened(module.weight), None if module.bias is None else widened(module.bias)
+        z = F.linear(x, weight, bias) if self.rounded else self._out(module, len(relevance))
+        return self.rule.linear(relevance, x, z, weight, bias, steps, self.absorbed)
 
     def _feed_forward(self, relevance: Tensor, ffn: FeedForward, steps: engine.Steps) -> Tensor:
         relevance = self._linear(relevance, ffn.outer, steps)  # activations pass it unchanged
@@ -316,7 +321,8 @@ class _Walk:
         seen = self.b, slice(None), slice(length), slice(keys)
         fixed = self.values_only or attention.calibrated  # fused weights are constants
         scores = self.recording.scores(attention)[seen] if self.rule.absorbs and not fixed else None
-        out, w = split(self._in(attention.output, length)), self.recording.weights[attention.core][seen]
+        w = self.recording.weights[attention.core][seen]
+        out = w @ v if self.rounded else split(self._in(attention.output, length))
         core = engine.Core(q, k, v, out, w, attention.scale, scores, fixed)
         to_q, to_k, to_v = map(merge, self.rule.attention(relevance, core, steps, self.absorbed))
         key_steps = self._later if attention.kind == "decoder" else self._all

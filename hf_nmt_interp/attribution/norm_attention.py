@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution.attention import AttentionWeights, attention_weights
 from hf_nmt_interp.attribution.layered import LayeredMethod, head_vectors
-from hf_nmt_interp.attribution.tape import Tape
+from hf_nmt_interp.attribution.tape import Tape, widened
 from hf_nmt_interp.errors import InputError
 
 
@@ -50,7 +50,7 @@ class NormAttention(AttentionWeights, LayeredMethod):
         return [*attention.recorded, attention.value]
 
     def _weights(self, tape: Tape, attention: Any, mask: Tensor) -> Tensor:
-        weights = attention_weights(tape, attention, mask)  # [B, H, P, S]
+        weights = widened(attention_weights(tape, attention, mask))  # [B, H, P, S]
         if not attention.heads or self.head not in (None, *attention.heads):
             return weights[:, 0] * 0
         vectors = head_vectors(tape, attention, bias=False)  # [B, S, H, d]

@@ -7,15 +7,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hf_nmt_interp.attribution.attention import attention_scores, attention_weights
-from hf_nmt_interp.attribution.tape import Tape
+from hf_nmt_interp.attribution.tape import Tape, widened
 from hf_nmt_interp.decoding.batch import Batch, run_model
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import Attention, FeedForward, Parts, Stack, Sublayer
 from hf_nmt_interp.models.kinds import KINDS
 
+# how far operations may differ from what is recorded, relative to the largest unit of a token
+_ROUNDING = {torch.float64: 1e-3, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 0.1}
+
 
 class Recording:
     """What every operation of a model took in and gave out in one forward pass.
+
+    A model in half precision runs as it is; what is read here is in float32.
 
     Args:
         model: a Transformer.
@@ -31,8 +36,8 @@ class Recording:
         ends = [module for stack in stacks for sub in stack.sublayers for module in sub.branch.ends]
         read = [module for kind in KINDS for a in parts.attentions(kind) for module in (a.core, a.key)]
         places = [module for stack in stacks for module in stack.positions]
-        with Tape({*parts.operations, *ends, *read, *places}) as self.tape:
-            self.logits = run_model(model, batch.inputs()).logits
+        with Tape({*parts.operations, *ends, *read, *places}, wide=True) as self.tape:
+            self.logits = widened(run_model(model, batch.inputs()).logits)
         self.weights = {a.core: attention_weights(self.tape, a, batch.attention_mask) for a in parts.all_attentions}
         self._scores: dict[nn.Module, Tensor] = {}
 
@@ -74,7 +79,7 @@ class Recording:
         bias = x.new_zeros(chosen.shape) if projection.bias is None else projection.bias[chosen]
         if self.parts.logits_bias is not None:
             bias = bias + self.parts.logits_bias.flatten()[chosen]
-        return x, projection.weight[chosen], bias
+        return x, widened(projection.weight[chosen]), widened(bias)
 
     @torch.no_grad()
     def verify(self, chosen: Tensor) -> None:
@@ -94,25 +99,20 @@ class Recording:
     def _check(self, module: nn.Module, expected: Tensor, recorded: Tensor, size: Tensor | None = None) -> None:
         """Rounding is relative to the largest unit of a token in `size`, which is what was recorded if not given."""
         largest = (recorded if size is None else size).abs().amax(-1)
-        if ((expected - recorded).abs().amax(-1) > 1e-3 * largest).any():
+        if ((expected - recorded).abs().amax(-1) > _ROUNDING[self.model.dtype] * largest).any():
             name = next(name for name, known in self.model.named_modules() if known is module)
             remedy = "use another method, or explain the model without it"
             raise InputError("model", None, f"at {name} it does something that {self.title} has no rule for", remedy)
 
     def _verify_norm(self, norm: Any) -> None:
-        x = self.input(norm)
-        if isinstance(norm, nn.LayerNorm):
-            expected = F.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
-        else:
-            expected = F.rms_norm(x, x.shape[-1:], norm.weight, norm.variance_epsilon)
-        self._check(norm, expected, self.output(norm))
+        self._check(norm, normed(norm, self.input(norm)), self.output(norm))
 
     def _verify_linear(self, module: Any) -> None:
         """W x + b [B, L, m] by sums with random signs u: u (W x + b) = (u W) x + u b costs far less."""
         x, given = self.linear_input(module), self.output(module)
         generator = torch.Generator().manual_seed(0)
         u = (torch.randint(2, (len(module.weight), 1), generator=generator) * 2 - 1).to(x)  # [m, 1]
-        expected = x @ (module.weight.T @ u) + (0 if module.bias is None else module.bias @ u)
+        expected = x @ (widened(module.weight).T @ u) + (0 if module.bias is None else widened(module.bias) @ u)
         self._check(module, expected, given @ u, given)
 
     def _verify_logits(self, chosen: Tensor) -> None:
@@ -135,7 +135,7 @@ class Recording:
         if stack.embedding_norm is not None:
             self._check(stack.embedding_norm, self.output(stack.embedding_norm), output)
             output = self.input(stack.embedding_norm)
-        embedded: Tensor = stack.embedding(ids) * stack.scale
+        embedded: Tensor = widened(stack.embedding(ids)) * stack.scale
         for module in stack.positions:  # [L, d], or for each sentence
             embedded = embedded + self.tape.output(module)
         self._check(stack.embedding, embedded, output)
@@ -166,3 +166,11 @@ class Recording:
         values = self.output(attention.value).unflatten(-1, (-1, attention.head_size)).transpose(1, 2)  # [B, H, S, D]
         summed = (self.weights[attention.core] @ values).transpose(1, 2).flatten(-2)  # [B, T, H * D]
         self._check(attention.value, summed, self.input(attention.output))
+
+
+def normed(norm: Any, x: Tensor) -> Tensor:
+    """What a layer norm or RMS norm makes of x [..., n], in the type of x."""
+    weight = norm.weight.to(x)
+    if isinstance(norm, nn.LayerNorm):
+        return F.layer_norm(x, norm.normalized_shape, weight, None if norm.bias is None else norm.bias.to(x), norm.eps)
+    return F.rms_norm(x, x.shape[-1:], weight, norm.variance_epsilon)

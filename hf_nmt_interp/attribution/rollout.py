@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from hf_nmt_interp.attribution.attention import attention_weights, returned_weights
 from hf_nmt_interp.attribution.base import AttributionMethod, Scores
 from hf_nmt_interp.attribution.layered import roll_out
-from hf_nmt_interp.attribution.tape import Tape
+from hf_nmt_interp.attribution.tape import Tape, widened
 from hf_nmt_interp.decoding.batch import Batch, first_choices, label_log_probs, run_model
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import Attention, any_parts
@@ -67,7 +67,7 @@ class Rollout(AttributionMethod):
             logits = run_model(self.model, batch.inputs()).logits
 
         def mean(attention: Attention) -> Tensor:
-            return attention_weights(tape, attention, batch.attention_mask).mean(1) * bool(attention.heads)
+            return widened(attention_weights(tape, attention, batch.attention_mask)).mean(1) * bool(attention.heads)
 
         return logits, {kind: [mean(attention) for attention in layers] for kind, layers in attentions.items()}
 
@@ -81,7 +81,7 @@ class Rollout(AttributionMethod):
             if windows or not found[kind] or not all(_are_weights(layer, size) for layer in found[kind]):
                 problem = f"{type(self.model).__name__} does not return whole {kind} attention weights"
                 raise InputError("model", None, problem, "use attention or saliency")
-        return logits, {kind: [layer.mean(1) for layer in layers] for kind, layers in found.items()}
+        return logits, {kind: [widened(layer).mean(1) for layer in layers] for kind, layers in found.items()}
 
 
 def _are_weights(found: object, size: tuple[int, int]) -> bool:

@@ -9,10 +9,21 @@ from torch import Tensor, nn
 REGISTERING = threading.Lock()  # torch numbers its hooks without one
 
 
+def widened(x: Tensor) -> Tensor:
+    """The tensor itself, or in float32 if it is of half precision.
+
+    >>> import torch
+    >>> widened(torch.ones(1, dtype=torch.bfloat16)).dtype, widened(torch.ones(1, dtype=torch.float64)).dtype
+    (torch.float32, torch.float64)
+    """
+    return x.float() if x.is_floating_point() and x.element_size() == 2 else x
+
+
 class Tape:
     """Context in which the inputs and outputs of the given modules are kept; nothing is left on them afterwards.
 
-    Only forward passes of the thread that opened the tape are recorded.
+    Only forward passes of the thread that opened the tape are recorded. A `wide` tape is read in float32 where the
+    model computes in half precision; what it keeps is as the model made it.
 
     >>> layer = nn.Linear(2, 3)
     >>> with Tape([layer]) as tape:
@@ -21,8 +32,8 @@ class Tape:
     ([[1.0, 1.0]], True, 0)
     """
 
-    def __init__(self, modules: Iterable[nn.Module]) -> None:
-        self._modules = list(modules)
+    def __init__(self, modules: Iterable[nn.Module], wide: bool = False) -> None:
+        self._modules, self._wide = list(modules), wide
         self._kept: dict[nn.Module, tuple[Tensor, Any]] = {}
 
     def __enter__(self) -> "Tape":
@@ -45,8 +56,12 @@ class Tape:
 
     def input(self, module: nn.Module) -> Tensor:
         """First input of the module's last call."""
-        return self._kept[module][0]
+        return self._read(self._kept[module][0])
 
     def output(self, module: nn.Module) -> Any:
         """Output of the module's last call."""
-        return self._kept[module][1]
+        output = self._kept[module][1]
+        return tuple(map(self._read, output)) if isinstance(output, tuple) else self._read(output)
+
+    def _read(self, x: Any) -> Any:
+        return widened(x) if self._wide and isinstance(x, Tensor) else x

@@ -38,6 +38,9 @@ class ValueZeroing(LayeredMethod):
         super().__init__(model)
         if max_memory < 1:
             raise InputError("max_memory", max_memory, "bytes must be more than 0", "the default is 2**30")
+        if model.dtype not in (torch.float32, torch.float64):
+            problem = f"{self.title} needs float32 or float64, not {model.dtype}"
+            raise InputError("model", None, problem, "convert it with model.float()")
         widest = max(m.out_features for m in self.parts.operations[:-1] if isinstance(m, nn.Linear))
         self.rows = max(1, max_memory // (4 * widest * next(model.parameters()).element_size()))
 

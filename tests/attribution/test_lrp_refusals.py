@@ -132,11 +132,6 @@ def test_mixed_precision_is_left_out(family):
         LRP(model)(**batch)
 
 
-def test_half_precision_is_refused():
-    with pytest.raises(InputError, match=r"needs float32 or float64, not torch.bfloat16; convert it with model.float"):
-        LRP(tiny_model("marian", torch.bfloat16))
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

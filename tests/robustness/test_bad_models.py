@@ -133,8 +133,8 @@ def test_half_precision_checkpoints(run, model_folder, tmp_path, capsys, dtype):
     capsys.readouterr()
     code, _, err = run("attribute", "--model", tmp_path, "A dog.")  # commands compute in float32
     assert (code, err) == (0, "")
-    with pytest.raises(InputError, match=r"LRP needs float32 or float64, not torch.*16; convert it with model.float"):
-        make_method(model, "lrp")
+    with pytest.raises(InputError, match=r"value zeroing needs float32 or float64, not torch.*16; convert it with"):
+        make_method(model, "value_zeroing")
 
 
 def test_no_network(run, model_folder, tmp_path, monkeypatch):
