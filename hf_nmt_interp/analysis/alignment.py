@@ -208,11 +208,12 @@ def align_words(
     return found
 
 
+@takes_names
 def add_links(model: Any, results: Any, batch_size: int = 16) -> Any:
     """Results of `attribute` or `explain_generation` with word links, by the model's own best attention.
 
     Args:
-        model: the translator.
+        model: the translator, or its name.
         results: one result of subwords, or a list.
         batch_size: sentences aligned at a time.
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from hf_nmt_interp.attribution.gradients import step_gradients
 from hf_nmt_interp.attribution.scores import make_score
 from hf_nmt_interp.decoding.batch import Batch, evaluating, make_batch
+from hf_nmt_interp.decoding.translators import takes_names
 from hf_nmt_interp.errors import check_choice
 from hf_nmt_interp.models.families import any_parts
 from hf_nmt_interp.models.lstm import LSTMAttentionForSequenceClassification
@@ -17,6 +18,7 @@ REPLACEMENTS = ("worst", "zero")
 _NUMBERS = 2**25  # products with the vocabulary that are held at a time
 
 
+@takes_names
 @torch.inference_mode(False)
 def flip_influence(
     model: Any, input_ids: Tensor, labels: Tensor, attention_mask: Tensor | None = None, *, replacement: str = "worst"

@@ -32,7 +32,7 @@ from hf_nmt_interp.models.families import Attention, Parts, parts
 from hf_nmt_interp.models.kinds import KINDS
 from hf_nmt_interp.text.conllu import Sentence
 from hf_nmt_interp.text.corpus import Pair
-from hf_nmt_interp.text.progress import track
+from hf_nmt_interp.text.progress import estimate, track
 
 _Counts = dict[str, Counter[int]]  # how often each token occurs, of "source" and "target"
 _Scores = dict[tuple[str, int], list[HeadScore]]  # of each kind and layer
@@ -157,12 +157,17 @@ def head_report(
     about = {"model": model.name_or_path, "sentences": len(pairs), "trees": len(trees), "relevance": len(explained)}
     shares = {}
     if explainer and explained:
-        shares = explainer.mean_head_relevance(b for _, b in explained.batches(batch_size, "Relevance"))
+        estimate(explainer.name, lambda: _mean_relevance(explainer, explained.typical(), batch_size), len(explained))
+        shares = _mean_relevance(explainer, explained, batch_size)
     layers = [(k, layer, a.heads) for k in KINDS for layer, a in enumerate(translator.attentions(k)) if a.heads]
     relevance = {(k, layer, h): float(shares[k][layer, h]) for k, layer, heads in layers for h in heads if shares}
     for score in found[layers[0][:2]] if layers else ():
         about |= score.about()
     return HeadReport(_rows(layers, found, relevance), about=about)
+
+
+def _mean_relevance(explainer: LRP, pairs: Pairs, batch_size: int) -> dict[str, Any]:
+    return explainer.mean_head_relevance(batch for _, batch in pairs.batches(batch_size, "Relevance"))
 
 
 def _add(found: _Scores, views: Iterable[tuple[Attention, int, View]], level: str) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
 from hf_nmt_interp.decoding.batch import Batch, evaluating, make_batch
+from hf_nmt_interp.decoding.translators import takes_names
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.conv.modeling_conv import ConvEncoderOutput
 from hf_nmt_interp.models.families import any_parts
@@ -41,6 +42,7 @@ class Probe:
         return self.log_beta.exp()
 
 
+@takes_names
 @torch.no_grad()
 def lexical_probe(
     model: Any, input_ids: Tensor, labels: Tensor, attention_mask: Tensor | None = None, *, vocabulary: bool = False

@@ -25,7 +25,6 @@ from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.models.families import Attention, FeedForward, Stack, Sublayer
 from hf_nmt_interp.models.kinds import KINDS
 
-MAX_GAP = 1e-2  # of conservation; a larger one is an error
 _CHOICES = {"logit": ("top1", "label"), "attention": ("full", "values"), "norm": ("jacobian", "scale")}
 
 
@@ -154,8 +153,9 @@ class LRP(LayeredMethod):
     def _check_gap(self, walk: "_Walk") -> None:
         """Raise unless the relevance of each step, with what was absorbed, adds up to 1."""
         gap = (1 - walk.source.sum(-1) - walk.prefix.sum(-1) - walk.absorbed).abs().max().item()
-        if not gap <= MAX_GAP:  # NaN too
-            problem = f"{self.rule} has a conservation gap of {gap:.1e} in {self.model.dtype}, above {MAX_GAP}"
+        limit = self.rule.max_gap(self.norms_scale)
+        if not gap <= limit:  # NaN too
+            problem = f"{self.rule} has a conservation gap of {gap:.1e} in {self.model.dtype}, above {limit:g}"
             norm = "jacobian" if self.rule.absorbs else "scale"
             remedy = f"use rule='alpha_beta', norm='{norm}', attention='values' or a float64 model"
             raise InputError("rule", None, problem, remedy)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from transformers import LogitsProcessor
+from transformers import GenerationConfig, LogitsProcessor
 
 from hf_nmt_interp.decoding.batch import Translation, check_right_padding, collate, evaluating
 from hf_nmt_interp.errors import InputError
@@ -124,6 +124,8 @@ def translate_batch(
     if given := [name for name in _SOURCE if name in options]:
         raise InputError("generate", given[0], "is made of the sources", "leave it out")
     config = options.get("generation_config")
+    if not isinstance(config, GenerationConfig | None):
+        raise InputError("generation_config", config, "is not a GenerationConfig", "see transformers.GenerationConfig")
     if {options.get("num_return_sequences"), getattr(config, "num_return_sequences", None)} - {None, 1}:
         problem = "must be 1: one translation per source"
         raise InputError("num_return_sequences", None, problem, "use explain_generation for more")
@@ -133,6 +135,8 @@ def translate_batch(
     call = {name: padded[name] for name in ("input_ids", "attention_mask")} | options
     call["num_return_sequences"] = 1  # the model's own configuration may have more
     setting = partial(_setting, model, call)
+    if wrong := [n for n in setting("num_beams") if not isinstance(n, int) or n < 0]:  # transformers refuses 0
+        raise InputError("num_beams", wrong[0], "is not a number of beams", "give 1 or more")
     call["logits_processor"] = [*(call.get("logits_processor") or []), _Finite()]
     try:
         with evaluating(model), _seeded(model, seed) if True in setting("do_sample") else nullcontext():

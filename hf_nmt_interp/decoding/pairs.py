@@ -149,6 +149,11 @@ class Pairs(Sequence[Pair]):
         """The pairs of these numbers."""
         return replace(self, items=[self.items[row] for row in rows])
 
+    def typical(self) -> "Pairs":
+        """The pair of middle size, to see how long one takes."""
+        order = sorted(range(len(self)), key=lambda row: self.items[row].ids.size)
+        return self.pick(order[len(order) // 2 :][:1])
+
     def batches(self, batch_size: int = 16, label: str = "Reading") -> Iterator[tuple[list[int], Batch]]:
         """Padded batches of similar length, longest first, with the numbers of their pairs."""
         for rows in track(similar_sizes([pair.ids.size for pair in self.items], batch_size), label):

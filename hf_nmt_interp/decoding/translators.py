@@ -71,7 +71,7 @@ def translator(model: Any, tokenizer: Any = None, **options: Any) -> tuple[Any, 
 
 
 def takes_names(function: Function) -> Function:
-    """Let a function of a model and its tokenizer take a name in place of both, and then the options of `load`.
+    """Let a function of a model (and its tokenizer) take a name in place of both, and then the options of `load`.
 
     Arguments that were renamed are also taken by their former names.
     """
@@ -90,7 +90,8 @@ def takes_names(function: Function) -> Function:
             options = {name: given.pop(name) for name in _OPTIONS if name in given}
             bound = signature.bind_partial(*args, **given)
             loaded = translator(model, bound.arguments.get("tokenizer"), **options)
-            bound.arguments |= dict(zip((argument, "tokenizer"), loaded, strict=True))
+            both = dict(zip((argument, "tokenizer"), loaded, strict=True))
+            bound.arguments |= {name: value for name, value in both.items() if name in signature.parameters}
             args, given = bound.args, bound.kwargs
         return function(*args, **given)
 

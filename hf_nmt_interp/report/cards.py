@@ -129,7 +129,7 @@ def _metadata(about: dict[str, Any], config: dict[str, Any], results: dict[str, 
 def _facts(folder: Path, config: dict[str, Any], about: dict[str, Any], results: dict[str, Any]) -> list[tuple]:
     """Rows of the card's table."""
     given = "parameters" in about and "size" in about
-    parameters, size = (about["parameters"], about["size"]) if given else _weights(folder)
+    parameters, size = (about["parameters"], about["size"]) if given else _weights(folder, config)
     kept = config.get("kept_heads") or {}
     counts = [f"{kind} {' '.join(str(len(heads)) for heads in kept[kind])}" for kind in KINDS if kind in kept]
     training = test = None
@@ -186,13 +186,14 @@ def _architecture(config: dict[str, Any]) -> str:
     return ", ".join([*parts, *(text.format(size) for text, size in sizes if size is not None)])
 
 
-def _weights(folder: Path) -> tuple[int, int]:
+def _weights(folder: Path, config: dict[str, Any]) -> tuple[int, int]:
     """Parameters, as `model.num_parameters()` counts them, and bytes of the weights."""
     import torch
     from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
+    sizes = AutoConfig.for_model(**{name: value for name, value in config.items() if name != "dtype"})
     with torch.device("meta"):
-        model = AutoModelForSeq2SeqLM.from_config(AutoConfig.from_pretrained(folder))
+        model = AutoModelForSeq2SeqLM.from_config(sizes, trust_remote_code=False)
     return model.num_parameters(), sum(path.stat().st_size for path in folder.glob("*.safetensors"))
 
 

@@ -97,7 +97,9 @@ def save(figure: Any, path: str | Path, numbers: str) -> None:
         write_whole(path.with_suffix(".csv"), numbers, shared=True)
     except (ValueError, OSError) as error:
         remedy = "e.g. curves.svg, .pdf or .png in a folder that exists"
-        raise InputError("figure", str(path), f"cannot be written: {error}", remedy) from error
+        raise InputError(
+            "figure", str(path), f"cannot be written: {getattr(error, 'strerror', None) or error}", remedy
+        ) from error
 
 
 def legend_below(figure: Any, axis: Any, names: Sequence[str] | None = None) -> None:

@@ -14,6 +14,7 @@ from hf_nmt_interp.attribution.api import explain
 from hf_nmt_interp.attribution.registry import make_method
 from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.progress import estimate
 
 
 def auroc(positive: np.ndarray, negative: np.ndarray) -> float:
@@ -71,6 +72,7 @@ def detached_study(
     items = [replace(y, ids=replace(y.ids, source_ids=x.ids.source_ids), source=x.source) for x, y in moved]
     detached = replace(true, items=items)
     found: dict[str, list[tuple[float, float]]] = {}
+    estimate(method, lambda: explain(explainer, true.typical(), batch_size), 2 * len(true))
     for kind, pairs in (("true", true), ("detached", detached)):
         # the first step has no prefix: its share is 1 whatever the source
         found[kind] = [

@@ -58,7 +58,7 @@ def try_lines(file: BinaryIO, path: str | Path) -> Iterator[str | InputError]:
         if len(raw) > _LONGEST:
             raise LineError(where, None, f"more than {_LONGEST:,} bytes", "is this a text file?")
         try:
-            line = raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8-sig" if number == 1 else "utf-8")
+            line = raw.removesuffix(b"\r\n").removesuffix(b"\n").decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             problem = f"byte {error.start + 1} (0x{raw[error.start]:02x}) is not UTF-8"
             yield LineError(where, None, problem, "convert the file first")

@@ -4,6 +4,7 @@ Also for cli/verbs/faithfulness.py, cli/verbs/detached.py and text/progress.py.
 """
 
 import json
+import re
 
 import pytest
 
@@ -51,7 +52,7 @@ def test_faithfulness_takes_all_methods_that_fit(rows) -> None:
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        ("magic", "--method: 'magic' is not one of lrp, saliency"),
+        ("magic", "--method: 'magic' is not one of lrp, alti, saliency"),
         ("lrp:alpha", "--method: 'alpha' is not name=value, e.g. rule=..."),
         ("lrp:layer=1", "--method: method 'lrp' has no setting 'layer'"),
         ("attention:head=x", "--method: head=x is not of type int or null"),
@@ -83,3 +84,14 @@ def test_a_terminal_shows_progress(run, model_folder, monkeypatch, verb, label) 
     assert code == 0
     assert label in err
     assert label not in out
+
+
+@pytest.mark.parametrize("verb", ["attribute", "contributions", "detached", "faithfulness", "heads"])
+def test_a_terminal_is_told_how_long_it_will_take(run, model_folder, monkeypatch, verb) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr("hf_nmt_interp.text.progress._LONG", 0)
+    method = () if verb == "heads" else ("--method", "lrp")
+    sentences = [f"A dog. {n}" for n in range(5)]
+    code, _, err = run(verb, "--model", model_folder, *method, *sentences)
+    assert code == 0
+    assert re.search(r"lrp: about \d+ s for \d+ sentences", err)

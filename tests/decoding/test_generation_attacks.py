@@ -92,6 +92,19 @@ def test_the_source_is_no_argument_of_generate(translator_of, name):
         hni.attribute(model, tokenizer, "A dog.", method="attention", generate={name: torch.ones(1, 2)})
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ({"num_beams": -1}, "num_beams: -1 is not a number of beams; give 1 or more"),
+        ({"num_beams": "4"}, "num_beams: '4' is not a number of beams"),
+        ({"generation_config": 5}, "generation_config: 5 is not a GenerationConfig; see transformers"),
+    ],
+)
+def test_arguments_of_another_type(translator_of, call, message):
+    with pytest.raises(InputError, match=message):
+        hni.attribute(*translator_of("bart"), "A dog.", method="attention", generate=call)
+
+
 def test_a_translation_beyond_the_positions_blocks_no_results(translator_of):
     """M2M100's positions grow as needed: what it has generated, it can read."""
     model, tokenizer = translator_of("m2m100")

@@ -60,6 +60,21 @@ def test_names_are_taken_in_place_of_models(model_folder, call):
         CALLS[call](str(model_folder), "a tokenizer")
 
 
+@pytest.mark.parametrize("call", [hni.lexical_probe, hni.flip_influence])
+def test_names_are_taken_where_there_are_ids_only(model_folder, call):
+    ids = torch.tensor([[5, 6, 2]])
+    found, expected = (call(model, ids, ids) for model in (str(model_folder), hni.load(str(model_folder))[0]))
+    assert torch.equal(getattr(found, "beta", found), getattr(expected, "beta", expected))
+
+
+def test_links_by_a_name(model_folder):
+    results = hni.attribute(model_folder, None, [SOURCE], [TARGET], method="attention")
+    assert (
+        hni.add_links(str(model_folder), results)[0].links
+        == hni.add_links(hni.load(model_folder)[0], results)[0].links
+    )
+
+
 def test_the_tokenizer_may_be_left_out(model_folder):
     found = hni.attribute(str(model_folder), sources=SOURCE, targets=TARGET, method="attention")
     assert found.source_tokens

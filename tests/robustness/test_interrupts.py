@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from hf_nmt_interp.training.checkpoints import list_checkpoints
@@ -16,7 +17,13 @@ def interrupted(words: Sequence[object], is_started, log: Path) -> list[str]:
     """Start a command, interrupt it when it has started its work; the lines it wrote to stderr."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     with log.open("w") as file:
-        process = subprocess.Popen([sys.executable, *map(str, words)], env=environment, stdout=file, stderr=file)
+        process = subprocess.Popen(
+            [sys.executable, *map(str, words)],
+            env=environment,
+            stdout=file,
+            stderr=file,
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # ignored by what a shell starts with &
+        )
         try:
             deadline = time.monotonic() + 120
             while process.poll() is None and not is_started() and time.monotonic() < deadline:

@@ -159,7 +159,7 @@ LINES = 50_000
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", ["align", "attribute"])
+@pytest.mark.parametrize("verb", ["align", "attribute", "translate"])
 def test_fifty_thousand_lines_in_flat_memory(model_folder, tmp_path, verb, capsys):
     (tmp_path / "source").write_text("".join(f"{SOURCES[n % 4]} {n}\n" for n in range(LINES)))
     (tmp_path / "target").write_text("".join(f"{TARGETS[n % 4]} {n}\n" for n in range(LINES)))
@@ -167,8 +167,10 @@ def test_fifty_thousand_lines_in_flat_memory(model_folder, tmp_path, verb, capsy
     places = {
         "align": [*files, "--output", tmp_path / "links"],
         "attribute": ["--input", files[0], "--target-file", files[1], "--shards", tmp_path / "run"],
+        "translate": ["--input", files[0], "--output", tmp_path / "links"],
     }
-    command = [verb, *places[verb], "--model", model_folder, "--method", "attention"]
+    method = [] if verb == "translate" else ["--method", "attention"]
+    command = [verb, *places[verb], "--model", model_folder, *method]
     started = time.monotonic()
     process = psutil.Popen([sys.executable, "-m", "hf_nmt_interp", *map(str, command)], stdout=subprocess.DEVNULL)
     sizes = []
@@ -181,6 +183,5 @@ def test_fifty_thousand_lines_in_flat_memory(model_folder, tmp_path, verb, capsy
         seconds = time.monotonic() - started
         print(f"\n{verb}: {LINES:,} lines in {seconds:.0f} s, {min(begun):.0f} to {max(begun):.0f} MB")
     assert max(begun) - min(begun) < 60
-    written = tmp_path / "links" if verb == "align" else tmp_path / "run"
-    outputs = [written] if verb == "align" else sorted(written.glob("shards/*.jsonl"))
+    outputs = sorted(tmp_path.glob("run/shards/*.jsonl")) if verb == "attribute" else [tmp_path / "links"]
     assert sum(file.read_bytes().count(b"\n") for file in outputs) == LINES

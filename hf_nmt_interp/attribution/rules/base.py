@@ -7,6 +7,8 @@ from torch import Tensor
 from hf_nmt_interp.attribution import engine
 from hf_nmt_interp.attribution.engine import Core, Steps
 
+MAX_GAP = 1e-2  # of conservation; a larger one is an error
+
 
 class Rule(engine.Division):
     """A rule divides the relevance of a unit among the inputs of its operation.
@@ -23,6 +25,10 @@ class Rule(engine.Division):
 
     signed: ClassVar[bool] = False
     absorbs: ClassVar[bool] = False
+
+    def max_gap(self, norms_scale: bool) -> float:
+        """The largest conservation gap with which scores are right; `norms_scale` if norms are a constant scale."""
+        return MAX_GAP
 
     def linear(
         self,

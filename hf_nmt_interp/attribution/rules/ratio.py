@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from hf_nmt_interp.attribution.engine import Core, Steps, rescale_heads
+from hf_nmt_interp.attribution.rules.base import MAX_GAP
 from hf_nmt_interp.attribution.rules.epsilon import Epsilon
 
 
@@ -19,6 +20,9 @@ class Ratio(Epsilon):
     """
 
     epsilon: float = 0.5
+
+    def max_gap(self, norms_scale: bool) -> float:
+        return MAX_GAP if norms_scale else super().max_gap(norms_scale)
 
     def give_back(self, passed: Tensor, came: Tensor) -> Tensor:
         return passed.add_((came.sum(-1, keepdim=True) - passed.sum(-1, keepdim=True)) / passed.shape[-1])
