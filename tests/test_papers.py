@@ -41,7 +41,7 @@ PAPERS: dict[str, dict[str, Iterable[int | str]]] = {
 ITEM = re.compile(r"(figure|table|eq\.|section|appendix) ([\w.]+)(?: to (\d+))?(?: \((.+)\))?")
 FILE = re.compile(r"[\w./-]+\.(?:py|md)")
 DECIMAL = re.compile(r"(?<![\w.])\d+\.\d+(?![\w]|\.\d)")
-CLAIM = re.compile(r"\b(?:as|than) in (?:the|that) paper|\bas in \w+20\d\d|\bas the paper found", re.IGNORECASE)
+CLAIM = re.compile(r"\b(?:as|than|unlike) in (?:the|that) paper|\bas in \w+20\d\d|\bas the paper found", re.IGNORECASE)
 
 
 def rows_of(text: str) -> list[dict[str, str]]:
