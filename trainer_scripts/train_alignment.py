@@ -16,8 +16,8 @@ Examples:
 
     accelerate launch --num_processes 2 trainer_scripts/train_alignment.py ...   (the same arguments)
 
-Starts from any Marian, BART, mBART, M2M100/NLLB or T5 checkpoint, also gated, pruned or calibrated ones. Data are given as
-for `train_translation.py`. Run the same command again to resume from the last checkpoint in --output_dir. The result
+Starts from any Marian, BART, mBART, M2M100/NLLB or T5 checkpoint, also gated, pruned or calibrated ones. Data are
+given as for `train_translation.py`. Run the same command again to resume from the last checkpoint in --output_dir. The result
 translates as before, bit for bit, and `align`, `align_generation`, `translate --markup` and pages use its head. Guided
 training changes the translator: `results.json` has the scores of --test before and after.
 
@@ -38,9 +38,7 @@ class ModelArguments(ExportArguments):
     """The translator to align with, and who teaches it."""
 
     model: str | None = option("demo:en-de", "Checkpoint (folder, Hub id or demo:en-de).")
-    alignment_layer: int | None = option(
-        None, "Decoder layer whose states the head reads; that of --model, or the middle."
-    )
+    alignment_layer: int | None = option(None, "Decoder layer that the head reads; that of --model, or the middle.")
     alignment_heads: int | None = option(None, "Heads that are averaged; that of --model, or 8.")
     reverse_model: str | None = option(None, "Translator of the other direction, to agree with.")
     links: str | None = option(None, "Pharaoh file with a line of links for each training pair, instead of own links.")

@@ -15,10 +15,11 @@ from hf_nmt_interp.analysis.links import (
     subword_links,
     word_scores,
 )
-from hf_nmt_interp.analysis.own_attention import own_attention
+from hf_nmt_interp.analysis.own_attention import known_choice, own_attention
 from hf_nmt_interp.analysis.symmetrization import flip, symmetrize
 from hf_nmt_interp.attribution.alignment_head import AlignmentHeadMethod
 from hf_nmt_interp.attribution.base import AttributionMethod
+from hf_nmt_interp.attribution.parsing import Named
 from hf_nmt_interp.attribution.registry import make_method, parse_methods, word_settings
 from hf_nmt_interp.attribution.result import AttributionResult, AttributionResults
 from hf_nmt_interp.decoding.pairs import Pair, Pairs, Text
@@ -156,11 +157,21 @@ def make_aligners(model: Any, method: str, **settings: Any) -> list[AttributionM
     return [make_aligner(model, name, **own | settings) for name, own in methods]
 
 
-def own_aligner(model: Any, pairs: Pairs, batch_size: int = 16) -> AttributionMethod:
-    """By what a model aligns if no method is named: its alignment head, or else its own best attention."""
+def own_method(model: Any, pairs: Pairs | None, batch_size: int = 16, cached: bool = True) -> Named | None:
+    """By what a model aligns if no method is named: its alignment head, or else its own best attention.
+
+    Without pairs to choose attention on, None if it has not been chosen before; `cached` as of `own_attention`.
+    """
     if AlignmentHeadMethod.fits(model):
-        return make_aligner(model, AlignmentHeadMethod.name)
-    return make_aligner(model, "attention", **own_attention(model, pairs, batch_size).settings)
+        return AlignmentHeadMethod.name, {}
+    choice = own_attention(model, pairs, batch_size, cached) if pairs else known_choice(model, cached)
+    return ("attention", choice.settings) if choice else None
+
+
+def own_aligner(model: Any, pairs: Pairs, batch_size: int = 16) -> AttributionMethod:
+    """`own_method` for pairs."""
+    name, settings = own_method(model, pairs, batch_size) or ("attention", {})
+    return make_aligner(model, name, **settings)
 
 
 def token_scores(aligner: AttributionMethod, pairs: Pairs, batch_size: int = 16) -> list[np.ndarray]:
@@ -225,7 +236,7 @@ def align_words(
 
 
 def add_links(model: Any, results: Any, batch_size: int = 16) -> Any:
-    """Results of `attribute` or `explain_generation` with word links, by the model's alignment head or its own best attention.
+    """Results of `attribute` or `explain_generation` with word links, those of `align` without a method.
 
     Args:
         model: the translator.

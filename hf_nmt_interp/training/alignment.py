@@ -50,9 +50,7 @@ class AlignmentConfig(TranslationConfig):
 
     link_loss: str = option("mass", "mass: -log of the mass on linked source tokens; even: cross entropy to them all.")
     agreement: float = option(0.0, "Weight of the squared distance to the soft links of the reverse model's head.")
-    guided_layer: int | None = option(
-        None, "Train this cross-attention layer's head and the translator, not a new head."
-    )
+    guided_layer: int | None = option(None, "Train a head of this cross-attention layer, and the translator.")
     guided_head: int = option(0, "Which of its heads.")
     guided_weight: float = option(0.05, "Weight of the loss on links beside that of the translation; Garg's 0.05.")
     guided_shift: bool = option(True, "Align the token that the step reads; false: the one that it predicts.")

@@ -125,7 +125,7 @@ def link_mass_loss(soft: Tensor, links: Tensor) -> Tensor:
 
     `soft`, A, and `links`, 0 or 1, are [B, T, S]; tokens without links count nothing.
 
-    >>> link_mass_loss(torch.tensor([[[0.25, 0.25, 0.5], [0.2, 0.3, 0.5]]]), torch.tensor([[[1, 1, 0], [0, 0, 0]]])).exp()
+    >>> link_mass_loss(torch.tensor([[[0.25, 0.25, 0.5]]]), torch.tensor([[[1, 1, 0]]])).exp()
     tensor(2.)
     """
     linked = links.any(-1)  # [B, T]
@@ -133,7 +133,7 @@ def link_mass_loss(soft: Tensor, links: Tensor) -> Tensor:
 
 
 def link_cross_entropy(soft: Tensor, links: Tensor) -> Tensor:
-    """-sum over target tokens with links of sum_s p[t, s] log A[t, s], p the links divided by their number (Garg 2019).
+    """-sum over target tokens with links of sum_s p[t, s] log A[t, s], p the links / their number (Garg 2019).
 
     `soft`, A, and `links`, 0 or 1, are [B, T, S]; tokens without links count nothing.
 

@@ -1,7 +1,7 @@
 """Links that teach an alignment head: those of the translator itself, or of a file (Chen et al. 2020).
 
-With a translator of the other direction, both align the same words and what they agree in is taken; without one, a link
-must be the best for both of its words. Links of words become links of all their subwords.
+With a translator of the other direction, both align the same words and what they agree in is taken; without one, a
+link must be the best for both of its words. Links of words become links of all their subwords.
 """
 
 from collections.abc import Iterator, Sequence

@@ -28,9 +28,7 @@ class AlignmentHeadMixin(PreTrainedModel):
     """
 
     def __init__(self, config):
-        if not hasattr(
-            config, "alignment_heads"
-        ):  # not isinstance: remote code may hold its configuration class twice
+        if not hasattr(config, "alignment_heads"):  # not isinstance: remote code may hold the class twice
             name = type(config).__name__
             raise ValueError(f"config is a {name}; use Aligned{name}(**config.to_dict())")
         super().__init__(config)
