@@ -17,9 +17,9 @@ Examples:
     accelerate launch --num_processes 2 trainer_scripts/train_alignment.py ...   (the same arguments)
 
 Starts from any Marian, BART, mBART, M2M100/NLLB or T5 checkpoint, also gated, pruned or calibrated ones. Data are
-given as for `train_translation.py`. Run the same command again to resume from the last checkpoint in --output_dir. The result
-translates as before, bit for bit, and `align`, `align_generation`, `translate --markup` and pages use its head. Guided
-training changes the translator: `results.json` has the scores of --test before and after.
+given as for `train_translation.py`. Run the same command again to resume from the last checkpoint in --output_dir. The
+result translates as before, bit for bit, and `align`, `align_generation`, `translate --markup` and pages use its head.
+Guided training changes the translator: `results.json` has the scores of --test before and after.
 
 The head can be trained again with the heads of a first run as teachers: give their folders as --model and
 --reverse_model.

@@ -1,7 +1,7 @@
 """Word alignment while `generate()` runs.
 
-Attention weights are at hand when a token is made: an alignment head, `attention` and `shifted_attention` align step by
-step. All other methods need the whole sentence: they are computed when `generate()` returns, from the very ids.
+Attention weights are at hand when a token is made: an alignment head, `attention` and `shifted_attention` align step
+by step. All other methods need the whole sentence: they are computed when `generate()` returns, from the very ids.
 """
 
 from collections.abc import Callable, Iterator

@@ -158,11 +158,10 @@ class AlignmentHeadMixin(PreTrainedModel):
         model.generation_config, model.name_or_path = self.generation_config, self.name_or_path
         return model.to(self.device, self.dtype).train(self.training)
 
-    def _init_weights(self, module):
-        if isinstance(module, AlignmentHead):
-            module.reset()
-        else:
-            super()._init_weights(module)
+    def initialize_weights(self):
+        super().initialize_weights()
+        if hasattr(self, "alignment_head"):  # not while the family's own constructor runs
+            self.alignment_head.reset()
 
     def _adjust_missing_and_unexpected_keys(self, loading_info) -> None:
         """A checkpoint without a head is a plain one, and the head is new: nothing to report."""
