@@ -56,8 +56,9 @@ class AlignmentHeadMethod(AttributionMethod):
 
     @classmethod
     def models(cls) -> list[str]:
-        """Classes of the models that have a head."""
-        return [kind.__name__ for kind in AlignmentHeadMixin.__subclasses__()]
+        """Classes of the models that have a head; gated and calibrated ones have their own."""
+        kinds = AlignmentHeadMixin.__subclasses__()
+        return sorted(kind.__name__ for kind in kinds if kind.__module__ == AlignmentHeadMixin.__module__)
 
     @torch.no_grad()
     def explain(self, batch: Batch) -> Scores:

@@ -7,9 +7,11 @@ from typing import Any
 
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
-from hf_nmt_interp.models.aligned import aligned_config, aligned_model
-from hf_nmt_interp.models.calibrated import CalibratedAttentionMixin
-from hf_nmt_interp.models.gated import GatedHeadsMixin
+# of their files: the packages may be just about to import transformers, which imports this
+from hf_nmt_interp.models.aligned.configuration_aligned import aligned_config
+from hf_nmt_interp.models.aligned.modeling_aligned import aligned_model
+from hf_nmt_interp.models.calibrated.modeling_calibrated import CalibratedAttentionMixin
+from hf_nmt_interp.models.gated.modeling_gated import GatedHeadsMixin
 
 
 def _combine(kind: Any) -> Any:

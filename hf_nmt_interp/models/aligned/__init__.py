@@ -22,7 +22,9 @@ from .modeling_aligned import AlignedT5ForConditionalGeneration as AlignedT5ForC
 from .modeling_aligned import AlignmentHeadMixin as AlignmentHeadMixin
 from .modeling_aligned import aligned_model as aligned_model
 
-for _model in AlignmentHeadMixin.__subclasses__():
+for _model in [
+    kind for kind in AlignmentHeadMixin.__subclasses__() if kind.__module__ == AlignmentHeadMixin.__module__
+]:
     _config: Any = _model.config_class
     AutoConfig.register(_config.model_type, _config)
     AutoModelForSeq2SeqLM.register(_config, _model)

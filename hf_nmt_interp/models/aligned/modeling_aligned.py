@@ -119,11 +119,10 @@ class AlignmentHeadMixin(PreTrainedModel):
             return super().generate(*args, **kwargs)
         kwargs |= {"return_dict_in_generate": True, "output_hidden_states": True}
         found = super().generate(*args, **kwargs)
-        source = kwargs.get("input_ids", kwargs.get("inputs", args[0] if args else None))
-        found["alignment"] = self._align_generated(found, source, kwargs.get("attention_mask"))
+        found["alignment"] = self._align_generated(found, kwargs.get("attention_mask"))
         return found
 
-    def _align_generated(self, found: Any, source: Tensor | None, mask: Tensor | None) -> Tensor:
+    def _align_generated(self, found: Any, mask: Tensor | None) -> Tensor:
         """Soft links from the states that `generate()` has kept, those of the beams that were returned."""
         layer, length = self.config.alignment_layer + 1, found.sequences.shape[1]
         steps = [step[layer] for step in found.decoder_hidden_states]
@@ -135,9 +134,6 @@ class AlignmentHeadMixin(PreTrainedModel):
         first = steps[0][rows[:, 0], : length - len(steps)]  # what generate() was given, e.g. the start token
         later = [step[rows[:, n].clamp(min=0), -1] for n, step in enumerate(steps) if n]
         states = torch.cat([first, torch.stack(later, 1)] if later else [first], 1)  # [N, L - 1, d]
-        if mask is None and source is not None:
-            pad = self.generation_config.pad_token_id
-            mask = source.ne(pad) if pad is not None else torch.ones_like(source)
 
         def expand(of_source: Tensor) -> Tensor:  # a row for each sequence; sources may have been repeated for beams
             return of_source[rows[:, 0] // (len(steps[0]) // len(of_source))]
