@@ -3,8 +3,9 @@
 Definitions: docs/methods.md, Alignment head.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -63,20 +64,26 @@ class AlignmentHeadMethod(AttributionMethod):
     @torch.no_grad()
     def explain(self, batch: Batch) -> Scores:
         """The head's rows of the steps that have the labels as inputs."""
-        inputs = batch.inputs() | {"decoder_input_ids": all_labels_as_inputs(self.model, batch)}
-        output = run_model(self.model, inputs | {"output_alignment": True})
+        output, source = self._run(partial(run_model, self.model), batch)
         logits, T = output.logits[:, :-1], batch.labels.shape[1]
-        source = output.alignment[:, 1:].to(logits.dtype) * (batch.labels != -100)[..., None]
         log_probs, chosen = label_log_probs(logits, batch.labels), first_choices(logits, batch)
         return Scores.from_inputs(source, source.new_zeros(len(source), T, T), log_probs, chosen=chosen)
 
     @torch.no_grad()
     def soft_links(self, batch: Batch) -> Tensor:
-        """The same without logits."""
-        read = all_labels_as_inputs(self.model, batch)
+        """The same without logits, where the model has a body that computes none."""
         with evaluating(self.model):
-            soft = self.head_model.align_ids(batch.input_ids, read, batch.attention_mask)
-        return soft[:, 1:] * (batch.labels != -100)[..., None]
+            return self._run(lambda inputs: self.model.base_model(**inputs), batch)[1]
+
+    def _run(self, run: Callable[[dict[str, Any]], Any], batch: Batch) -> tuple[Any, Tensor]:
+        """What a forward pass returns, and the head's rows of the labels [B, T, S].
+
+        States are recorded: for `output_hidden_states` transformers would leave hooks on the model.
+        """
+        with Tape(self.cross[0].recorded) as tape:
+            output = run(batch.inputs() | {"decoder_input_ids": all_labels_as_inputs(self.model, batch)})
+        soft = self.weights(tape, self.cross, batch.attention_mask)[:, 1:]
+        return output, soft.to(self.model.dtype) * (batch.labels != -100)[..., None]
 
     def weights(self, tape: Tape, cross: Sequence[HeadInputs], mask: Tensor) -> Tensor:
         """[B, P, S] of the last forward pass, from recorded states; sources may stand for several rows each."""
