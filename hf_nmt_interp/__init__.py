@@ -40,6 +40,22 @@ if TYPE_CHECKING:  # the public names: editors read them here, and `__getattr__`
     from hf_nmt_interp.hub import push_folder as push_folder
     from hf_nmt_interp.hub import push_to_hub as push_to_hub
     from hf_nmt_interp.metrics.aer.rate import alignment_error_rate as alignment_error_rate
+    from hf_nmt_interp.models.aligned import AlignedBartConfig as AlignedBartConfig
+    from hf_nmt_interp.models.aligned import AlignedBartForConditionalGeneration as AlignedBartForConditionalGeneration
+    from hf_nmt_interp.models.aligned import AlignedM2M100Config as AlignedM2M100Config
+    from hf_nmt_interp.models.aligned import (
+        AlignedM2M100ForConditionalGeneration as AlignedM2M100ForConditionalGeneration,
+    )
+    from hf_nmt_interp.models.aligned import AlignedMarianConfig as AlignedMarianConfig
+    from hf_nmt_interp.models.aligned import AlignedMarianMTModel as AlignedMarianMTModel
+    from hf_nmt_interp.models.aligned import AlignedMBartConfig as AlignedMBartConfig
+    from hf_nmt_interp.models.aligned import (
+        AlignedMBartForConditionalGeneration as AlignedMBartForConditionalGeneration,
+    )
+    from hf_nmt_interp.models.aligned import AlignedMT5Config as AlignedMT5Config
+    from hf_nmt_interp.models.aligned import AlignedMT5ForConditionalGeneration as AlignedMT5ForConditionalGeneration
+    from hf_nmt_interp.models.aligned import AlignedT5Config as AlignedT5Config
+    from hf_nmt_interp.models.aligned import AlignedT5ForConditionalGeneration as AlignedT5ForConditionalGeneration
     from hf_nmt_interp.models.calibrated import CalibratedBartConfig as CalibratedBartConfig
     from hf_nmt_interp.models.calibrated import (
         CalibratedBartForConditionalGeneration as CalibratedBartForConditionalGeneration,
@@ -84,6 +100,9 @@ if TYPE_CHECKING:  # the public names: editors read them here, and `__getattr__`
     from hf_nmt_interp.studies.contribution_study import ContributionStudy as ContributionStudy
     from hf_nmt_interp.studies.contribution_study import contribution_study as contribution_study
     from hf_nmt_interp.text.progress import progress_bars as progress_bars
+    from hf_nmt_interp.training.alignment import AlignmentConfig as AlignmentConfig
+    from hf_nmt_interp.training.alignment import AlignmentTrainer as AlignmentTrainer
+    from hf_nmt_interp.training.alignment import load_aligned as load_aligned
     from hf_nmt_interp.training.calibration import CalibrationConfig as CalibrationConfig
     from hf_nmt_interp.training.calibration import CalibrationTrainer as CalibrationTrainer
     from hf_nmt_interp.training.calibration import load_calibrated as load_calibrated

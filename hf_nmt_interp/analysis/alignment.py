@@ -15,10 +15,11 @@ from hf_nmt_interp.analysis.links import (
     subword_links,
     word_scores,
 )
-from hf_nmt_interp.analysis.own_attention import own_attention
+from hf_nmt_interp.analysis.own_attention import known_choice, own_attention
 from hf_nmt_interp.analysis.symmetrization import flip, symmetrize
-from hf_nmt_interp.attribution.api import explain
+from hf_nmt_interp.attribution.alignment_head import AlignmentHeadMethod
 from hf_nmt_interp.attribution.base import AttributionMethod
+from hf_nmt_interp.attribution.parsing import Named
 from hf_nmt_interp.attribution.registry import make_method, parse_methods, word_settings
 from hf_nmt_interp.attribution.result import AttributionResult, AttributionResults
 from hf_nmt_interp.decoding.pairs import Pair, Pairs, Text
@@ -156,6 +157,33 @@ def make_aligners(model: Any, method: str, **settings: Any) -> list[AttributionM
     return [make_aligner(model, name, **own | settings) for name, own in methods]
 
 
+def own_method(model: Any, pairs: Pairs | None, batch_size: int = 16, cached: bool = True) -> Named | None:
+    """By what a model aligns if no method is named: its alignment head, or else its own best attention.
+
+    Without pairs to choose attention on, None if it has not been chosen before; `cached` as of `own_attention`.
+    """
+    if AlignmentHeadMethod.fits(model):
+        return AlignmentHeadMethod.name, {}
+    choice = own_attention(model, pairs, batch_size, cached) if pairs else known_choice(model, cached)
+    return ("attention", choice.settings) if choice else None
+
+
+def own_aligner(model: Any, pairs: Pairs, batch_size: int = 16) -> AttributionMethod:
+    """`own_method` for pairs."""
+    name, settings = own_method(model, pairs, batch_size) or ("attention", {})
+    return make_aligner(model, name, **settings)
+
+
+def token_scores(aligner: AttributionMethod, pairs: Pairs, batch_size: int = 16) -> list[np.ndarray]:
+    """Source scores [T, S] of the tokens of each pair."""
+    found: dict[int, np.ndarray] = {}
+    for rows, batch in pairs.batches(batch_size, "Aligning"):
+        scores = aligner.soft_links(batch).float().cpu().numpy()
+        for b, n in enumerate(rows):
+            found[n] = scores[b, : len(pairs[n].ids.target_ids), : len(pairs[n].ids.source_ids)]
+    return [found[n] for n in range(len(pairs))]
+
+
 @takes_names
 def align_words(
     model: Any,
@@ -193,15 +221,14 @@ def align_words(
     with rows_among(full):
         pairs = Pairs.make(model, tokenizer, *sides, splitting, batch_size=batch_size, generate=generate)
     if not method and pairs:
-        explainers = [make_aligner(model, "attention", **own_attention(model, pairs, batch_size).settings)]
-    results = [explain(explainer, pairs, batch_size) for explainer in explainers]
+        explainers = [own_aligner(model, pairs, batch_size)]
+    results = [token_scores(explainer, pairs, batch_size) for explainer in explainers]
     found = [_unaligned(s, t, text or "") for s, t, (_, text) in zip(sources, given, texts, strict=True)]
     for n, pair, each in zip(full, pairs, zip(*results, strict=True), strict=True):
-        scores = combined_scores([word_scores(result.source, pair.source, pair.target) for result in each])
+        scores = combined_scores([word_scores(scores, pair.source, pair.target) for scores in each])
         text = texts[n][1] or " ".join(words_of(tokenizer, pair.ids.target_ids, is_target=True, words="spaces").words)
         if by_subwords:
-            tokens = combined_scores([result.source for result in each])
-            links = subword_links(tokens, pair.source, pair.target)
+            links = subword_links(combined_scores(each), pair.source, pair.target)
         else:
             links = extract_links(scores, extraction, threshold)
         found[n] = WordAlignment(pair.source.words, pair.target.words, text, scores, links)
@@ -210,7 +237,7 @@ def align_words(
 
 @takes_names
 def add_links(model: Any, results: Any, batch_size: int = 16) -> Any:
-    """Results of `attribute` or `explain_generation` with word links, by the model's own best attention.
+    """Results of `attribute` or `explain_generation` with word links, those of `align` without a method.
 
     Args:
         model: the translator, or its name.
@@ -232,13 +259,13 @@ def add_links(model: Any, results: Any, batch_size: int = 16) -> Any:
 
 
 def own_links(model: Any, pairs: Pairs, batch_size: int = 16) -> list[Links]:
-    """Links of each pair by the model's own best attention, as `align` finds them when no method is named."""
+    """Links of each pair as `align` finds them when no method is named, see `own_aligner`."""
     full = [n for n, pair in enumerate(pairs) if pair.source.words and pair.target.words]
     found: list[Links] = [set() for _ in pairs]
     if full:
-        aligner = make_aligner(model, "attention", **own_attention(model, pairs.pick(full), batch_size).settings)
-        for n, result in zip(full, explain(aligner, pairs.pick(full), batch_size), strict=True):
-            found[n] = extract_links(word_scores(result.source, pairs[n].source, pairs[n].target))
+        aligner = own_aligner(model, pairs.pick(full), batch_size)
+        for n, scores in zip(full, token_scores(aligner, pairs.pick(full), batch_size), strict=True):
+            found[n] = extract_links(word_scores(scores, pairs[n].source, pairs[n].target))
     return found
 
 
@@ -281,8 +308,9 @@ def align(
         sources: one sentence, or a list of sentences; each a string, whose words stand between whitespace, or a list
             of words, which are kept as they are (the segmentation of gold links).
         targets: its translation or a list of them, in the same form; None lets the model translate.
-        method: an attribution method, None for the model's own best attention (`own_attention`; chosen from at least
-            100 words, it is kept), or `smoothgrad` if settings are given; `lrp` explains the logit of the label here.
+        method: an attribution method; None for the model's alignment head, or without one its own best attention
+            (`own_attention`; chosen from at least 100 words, it is kept), or `smoothgrad` if settings are given; `lrp`
+            explains the logit of the label here.
             Several, e.g. `attention+saliency:aggregate=li2016`, align by the geometric mean of their p(i | t).
         settings: `batch_size`; `extraction` and `threshold`, see `extract_links`; `extraction="subword_argmax"`, see
             `subword_links`; `punctuation` and `words`, see `encode_source`; `generate`, arguments of `generate()`; all

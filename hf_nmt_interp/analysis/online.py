@@ -1,7 +1,7 @@
 """Word alignment while `generate()` runs.
 
-Attention weights are at hand when a token is made: `attention` and `shifted_attention` align step by step. All other
-methods need the whole sentence: they are computed when `generate()` returns, from the very ids.
+Attention weights are at hand when a token is made: an alignment head, `attention` and `shifted_attention` align step
+by step. All other methods need the whole sentence: they are computed when `generate()` returns, from the very ids.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, PreTrainedModel
 
 from hf_nmt_interp.analysis.alignment import WordAlignment, extract_links, make_aligner, normalise, word_scores
+from hf_nmt_interp.attribution.alignment_head import AlignmentHeadMethod
 from hf_nmt_interp.attribution.api import explain
 from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.tape import Tape
@@ -53,7 +54,7 @@ def align_generation(
     model: PreTrainedModel,
     tokenizer: Any,
     callback: Callable[[AlignedToken], Any] | None = None,
-    method: str = "attention",
+    method: str | None = None,
     **settings,
 ) -> Iterator["AlignedGeneration"]:
     """Context that aligns what any `model.generate()` call inside makes, while it makes it.
@@ -61,18 +62,20 @@ def align_generation(
     Greedy search and sampling: the callback is given each token, with `final=True`, as soon as the next forward pass
     is done. Beam search: at each step the newest token of the leading hypothesis, with `final=False`, and at the end
     all tokens of the sequences that are returned, with `final=True`. Special tokens are left out. Methods other than
-    `attention` and `shifted_attention` call back at the end only.
+    `alignment_head`, `attention` and `shifted_attention` call back at the end only.
 
     Args:
         model: any supported translator.
         tokenizer: its tokenizer.
         callback: is called with each `AlignedToken`.
-        method: name of an attribution method.
+        method: name of an attribution method; None for the alignment head, or `attention` if the model has none.
         settings: of the method, e.g. `layer`, `head`, `shifted`.
 
     Yields:
         An object whose `links` and `alignments` have one entry per returned sequence, equal to `align` of its ids.
     """
+    if method is None:
+        method = AlignmentHeadMethod.name if AlignmentHeadMethod.fits(model) and not settings else "attention"
     aligned = AlignedGeneration(make_aligner(model, method, **settings), tokenizer, callback)
     with aligned.tape, record_generation(model, aligned):
         yield aligned

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution.base import AttributionMethod, Scores
 from hf_nmt_interp.attribution.tape import Tape
-from hf_nmt_interp.decoding.batch import Batch, first_choices, label_log_probs, run_model
+from hf_nmt_interp.decoding.batch import Batch, evaluating, first_choices, label_log_probs, run_model
 from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.models.families import Attention, WeightedSum, capacity
 
@@ -184,6 +184,20 @@ class AttentionWeights(AttributionMethod):
         log_probs = label_log_probs(logits[:, :T], batch.labels)
         chosen = first_choices(logits[:, :T], batch)
         return Scores.from_inputs(source * kept, decoder * kept, log_probs, chosen=chosen)
+
+    @torch.no_grad()
+    def soft_links(self, batch: Batch) -> Tensor:
+        """Source weights alone, without logits where the model has a body that computes none."""
+        body = self.model.base_model
+        if not self.cross or body is self.model:
+            return super().soft_links(batch)
+        inputs = batch.inputs()
+        if self.shifted:
+            inputs["decoder_input_ids"] = all_labels_as_inputs(self.model, batch)
+        with evaluating(self.model), Tape([m for cross in self.cross for m in self._reads(cross)]) as tape:
+            body(**inputs)
+        weights = self.weights(tape, self.cross, batch.attention_mask)[:, int(self.shifted) :]
+        return weights * (batch.labels != -100)[..., None]
 
     def _recorded(self, inputs: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor | None]:
         """Logits, and weights of the source and of the decoder's inputs, from recorded queries and keys."""

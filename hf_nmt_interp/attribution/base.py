@@ -120,6 +120,10 @@ class AttributionMethod(ABC):
             raise InputError("model", None, f"{self.name} gives NaN or inf", remedy)
         return scores
 
+    def soft_links(self, batch: Batch) -> Tensor:
+        """The source scores [B, T, S] of a checked batch alone; methods that need no logits for them compute none."""
+        return self.run(batch).source
+
     @classmethod
     def shares(cls, settings: Mapping[str, Any]) -> bool:
         """Whether it shares out a total with these settings, see `shares_total`."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from hf_nmt_interp.attribution.alignment_head import AlignmentHeadMethod
 from hf_nmt_interp.attribution.alti import ALTI
 from hf_nmt_interp.attribution.attention import AttentionWeights, ShiftedAttention
 from hf_nmt_interp.attribution.base import AttributionMethod
@@ -25,6 +26,7 @@ METHODS: dict[str, type[AttributionMethod]] = {
     for method in (
         LRP, ALTI, Saliency, SmoothGrad, IntegratedGradients, Occlusion, ValueZeroing, AttentionWeights,
         SmoothedAttention, ShiftedAttention, NormAttention, Rollout, MaskPerturbation,
+        AlignmentHeadMethod,
     )
 }  # fmt: skip
 

@@ -99,7 +99,9 @@ def _catching(plain: Any) -> Any:
 
     @wraps(plain)
     def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return _RECORDERS.get(id(self), partial(plain, self))(*args, **kwargs)
+        # a class may call that of its base, which may be caught for other models
+        recorder = _RECORDERS.get(id(self)) if id(self) in generate.models else None  # type: ignore[attr-defined]
+        return (recorder or partial(plain, self))(*args, **kwargs)
 
     generate.plain, generate.models = plain, set()  # type: ignore[attr-defined]
     return generate

@@ -9,3 +9,4 @@ def register_kinds() -> None:
     for kind in pkgutil.iter_modules(__path__, f"{__name__}."):
         if kind.ispkg:
             import_module(kind.name)
+    import_module(f"{__name__}.combined")

@@ -64,7 +64,8 @@ def class_of_family(mixin: Any, prefix: str, name: str, config: Any) -> Any:
     """The class, of those with a mixin and a prefix such as "gated", for the family of a checkpoint and its config."""
     known = [kind for kind in mixin.__subclasses__() if kind.config_class]
     classes = {kind.config_class.model_type.removeprefix(f"{prefix}_"): kind for kind in known}
-    if (family := config.model_type.removeprefix(f"{prefix}_")) not in classes:
+    # of a checkpoint with an alignment head, other kinds take the translator alone
+    if (family := config.model_type.removeprefix("aligned_").removeprefix(f"{prefix}_")) not in classes:
         problem = f"is of the family {family!r}, which has no {prefix} models"
         raise InputError("name", name, problem, f"{', '.join(classes)} have")
     return classes[family]

@@ -142,6 +142,7 @@ def _facts(folder: Path, config: dict[str, Any], about: dict[str, Any], results:
         ("architecture", _architecture(config)),
         ("heads kept, by layer", "; ".join(counts)),
         ("fusion of calibrated attention", config.get("fusion")),
+        ("alignment head", _alignment(config)),
         ("risk that was minimised", about.get("risk")),
         ("started from", about.get("started_from") or about.get("base_model")),
         ("parameters", f"{parameters:,}, {size / 1e6:.1f} MB in {config.get('dtype') or 'float32'}"),
@@ -151,6 +152,14 @@ def _facts(folder: Path, config: dict[str, Any], about: dict[str, Any], results:
         ("test", test),
     )
     return [(label, _cell(value)) for label, value in rows if value]
+
+
+def _alignment(config: dict[str, Any]) -> str | None:
+    """What aligns words: a head of its own, or one of the cross-attention."""
+    if "alignment_heads" in config:
+        return f"reads decoder layer {config['alignment_layer']}, {config['alignment_heads']} heads"
+    own = config.get("alignment") or {}
+    return f"head {own['head']} of cross-attention layer {own['layer']}" if own.get("head") is not None else None
 
 
 def _cell(text: Any) -> str:

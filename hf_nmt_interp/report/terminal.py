@@ -63,7 +63,7 @@ def legend(*results: AttributionResult) -> Text:
     if any(shares(result) is not None for result in results):
         text = "from the source: its part of the decision; the rest came from the words before. " + text
     if any(result.links is not None for result in results):
-        text += " Small numbers: which source word a target word translates, by the model's attention."
+        text += " Small numbers: which source word a target word translates."
     if any(result.contrast for result in results):
         text += " and not: what the target is compared with; the difference of their scores is explained."
     known = {r.method: r.conservation_gap for r in results if r.conservation_gap is not None}

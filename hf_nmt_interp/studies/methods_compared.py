@@ -1,6 +1,6 @@
 """All methods side by side: do the words they rank first matter, how well do they align words, and what do they cost?
 
-Definitions: docs/methods.md, Faithfulness and detached sources, Word alignment.
+Definitions: docs/methods.md, Faithfulness and detached sources.
 """
 
 import time

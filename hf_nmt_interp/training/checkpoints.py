@@ -19,6 +19,7 @@ from hf_nmt_interp.text.fingerprints import file_fingerprint
 ARGUMENTS, STATE = "training_args.json", "trainer_state.json"  # files of a checkpoint
 CHECKSUMS = "checksums.json"
 HISTORY = "gates.csv"  # of a training with gates
+LINKS = "links.txt"  # of the tokens of training examples, by the teacher of an alignment head
 UNFINISHED = "unfinished"  # folder of a run where a checkpoint is while it is written
 
 

@@ -118,3 +118,41 @@ def ramp(step: int, warmup: int) -> float:
     ([0.25, 0.5, 1.0, 1.0], 1.0)
     """
     return min(1.0, step / warmup) if warmup else 1.0
+
+
+def link_mass_loss(soft: Tensor, links: Tensor) -> Tensor:
+    """-sum over target tokens with links of log sum_s A[t, s] links[t, s]: the mass on linked source tokens.
+
+    `soft`, A, and `links`, 0 or 1, are [B, T, S]; tokens without links count nothing.
+
+    >>> link_mass_loss(torch.tensor([[[0.25, 0.25, 0.5]]]), torch.tensor([[[1, 1, 0]]])).exp()
+    tensor(2.)
+    """
+    linked = links.any(-1)  # [B, T]
+    return -(soft * links).sum(-1)[linked].clamp(min=torch.finfo(soft.dtype).tiny).log().sum()
+
+
+def link_cross_entropy(soft: Tensor, links: Tensor) -> Tensor:
+    """-sum over target tokens with links of sum_s p[t, s] log A[t, s], p the links / their number (Garg 2019).
+
+    `soft`, A, and `links`, 0 or 1, are [B, T, S]; tokens without links count nothing.
+
+    >>> link_cross_entropy(torch.tensor([[[0.25, 0.25, 0.5]]]), torch.tensor([[[1, 1, 0]]])).exp()
+    tensor(4.)
+    """
+    p = links / links.sum(-1, keepdim=True).clamp(min=1)
+    return -(p * soft.clamp(min=torch.finfo(soft.dtype).tiny).log()).sum()
+
+
+LINK_LOSSES = {"mass": link_mass_loss, "even": link_cross_entropy}
+
+
+def agreement_loss(forward: Tensor, backward: Tensor) -> Tensor:
+    """Squared distance of two directions' soft links, sum of (A[t, s] - B[s, t])^2; padding is 0 in both.
+
+    `forward`, A, is [B, T, S], `backward`, B, of the other translator [B, S, T].
+
+    >>> agreement_loss(torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[0.5], [0.5]]])).item()
+    0.5
+    """
+    return (forward - backward.transpose(1, 2)).square().sum()

@@ -25,6 +25,8 @@ def load_checkpoint(name: str, data: DataArguments, load: Callable[[str], Any] |
     """The seq2seq model to start from, in float32, and its tokenizer; `load` is for a class of one's choice."""
     try:
         model = load(name) if load else load_model(AutoModelForSeq2SeqLM, name)
+        if not load and hasattr(model, "without_head"):
+            model = model.without_head()  # an alignment head fits only the weights it was trained on
     except InputError as error:  # loaders that are not for scripts speak of a `name`
         raise error.at(argument="--model") if error.argument == "name" else error from error
     tokenizer = load_tokenizer(name)

@@ -15,7 +15,7 @@ from hf_nmt_interp.models.loading import model_fingerprint
 from hf_nmt_interp.text.files import write_whole
 from hf_nmt_interp.text.fingerprints import changes, data_fingerprint
 from hf_nmt_interp.training.callbacks import CONTRIBUTIONS
-from hf_nmt_interp.training.checkpoints import HISTORY, UNFINISHED, list_checkpoints
+from hf_nmt_interp.training.checkpoints import HISTORY, LINKS, UNFINISHED, list_checkpoints
 
 RUN = "run.json"
 # of transformers' many arguments, those that change what is learned; a run may be longer than before
@@ -44,11 +44,12 @@ def describe_run(arguments: Any, data: Any, config: Any) -> dict[str, Any]:
                 value = getattr(part, field.name)
                 about[field.name] = value.value if isinstance(value, Enum) else value
     about["train"] = [data_fingerprint(path) for path in data.train]
-    for name in ("dataset", "tokenizer", "heads", "embeddings"):
+    for name in ("dataset", "tokenizer", "heads", "embeddings", "links"):
         if about.get(name) is not None:
             about[name] = data_fingerprint(about[name])
-    if about.get("model"):
-        about["model"] = model_fingerprint(about["model"])
+    for name in ("model", "reverse_model"):
+        if about.get(name):
+            about[name] = model_fingerprint(about[name], f"--{name}")
     return json.loads(json.dumps(about))
 
 
@@ -93,5 +94,5 @@ def _remove(folder: Path) -> None:
     """Remove an earlier run: its checkpoints and what grows with them, nothing else."""
     for path in (*list_checkpoints(folder, complete=False), folder / UNFINISHED, folder / "tokenizer"):
         shutil.rmtree(path, ignore_errors=True)
-    for name in (RUN, "results.json", CONTRIBUTIONS, HISTORY):
+    for name in (RUN, "results.json", CONTRIBUTIONS, HISTORY, LINKS):
         (folder / name).unlink(missing_ok=True)

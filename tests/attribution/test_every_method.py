@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from hf_nmt_interp.attribution import METHODS
+from tests.aligned_models import aligned_copy
 from tests.attribution.leaks import check_model_is_left, check_model_is_left_after_an_error, mixed_modes
 from tests.calibrated_models import calibrated_copy
 from tests.tiny_models import random_batch, tiny_model
@@ -13,9 +14,14 @@ FEW = {"smoothgrad": {"smoothgrad": 2}, "smoothed_attention": {"smoothgrad": 2},
 every_method = pytest.mark.parametrize("name", METHODS)
 
 
+def fitting(name, model):
+    if METHODS[name].fits(model):
+        return model
+    return aligned_copy(model) if name == "alignment_head" else calibrated_copy(model)
+
+
 def make(name, model):
-    model = model if METHODS[name].fits(model) else calibrated_copy(model)
-    return METHODS[name](model, **FEW.get(name, {}))
+    return METHODS[name](fitting(name, model), **FEW.get(name, {}))
 
 
 @every_method
@@ -53,9 +59,7 @@ def test_no_step_knows_later_tokens(name):
 
 @every_method
 def test_the_model_is_left_as_it_was(name):
-    model = mixed_modes("marian")
-    if not METHODS[name].fits(model):
-        model = calibrated_copy(model)
+    model = fitting(name, mixed_modes("marian"))
     method, batch = METHODS[name](model, **FEW.get(name, {})), random_batch(model, LENGTHS)
     check_model_is_left(model, lambda: method(**batch))
     check_model_is_left_after_an_error(model, lambda: method(**batch), method.parts.decoder.layers[1][0].norm)

@@ -1,6 +1,7 @@
 """Saved models load by the Auto classes: with the package imported, and by their own code without it.
 
-Also for auto.py, models/calibrated/configuration_calibrated.py and models/gated/configuration_gated.py.
+Also for auto.py, models/aligned/configuration_aligned.py, models/calibrated/configuration_calibrated.py and
+models/gated/configuration_gated.py.
 """
 
 import json
@@ -20,6 +21,7 @@ from packaging.utils import canonicalize_name
 from hf_nmt_interp.models.conv import ConvSeq2SeqConfig, ConvSeq2SeqForConditionalGeneration
 from hf_nmt_interp.models.gated import GatedMarianMTModel
 from hf_nmt_interp.models.lstm import LuongSeq2SeqConfig, LuongSeq2SeqForConditionalGeneration
+from tests.aligned_models import aligned_copy
 from tests.calibrated_models import calibrated_copy
 from tests.tiny_models import tiny_model
 from tests.tiny_tokenizers import make_marian_tokenizer
@@ -67,6 +69,7 @@ def saved(tmp_path_factory):
         "gated": gated,
         "pruned": gated.prune(),
         "calibrated": calibrated_copy(plain, mask_alpha=0.3),
+        "aligned": aligned_copy(plain),
         "lstm": LuongSeq2SeqForConditionalGeneration(LuongSeq2SeqConfig(**sizes, **special)),
         "conv": ConvSeq2SeqForConditionalGeneration(ConvSeq2SeqConfig(**sizes, **special)),
     }

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from trainer_scripts import train_calibrated, train_l0, train_mrt, train_seq2seq, train_translation
+from trainer_scripts import train_alignment, train_calibrated, train_l0, train_mrt, train_seq2seq, train_translation
 
 QUIET = {"disable_tqdm": True, "report_to": "none", "logging_steps": 5, "test_beams": 1, "max_length": 30}
 STEPS = 4  # of one epoch: its odd last batch is left out by two processes, and a step of its own for one
@@ -20,6 +20,7 @@ RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
     "l0": (train_l0, {"gated_attentions": "encoder", "gate_learning_rate": 0.1}),
     "mrt": (train_mrt, {"candidates": 3, "risk": "chrf"}),
     "calibrated": (train_calibrated, {"fusion": "gate"}),
+    "alignment": (train_alignment, {"teacher": "attention:layer=0"}),
 }
 
 

@@ -21,6 +21,7 @@ SPECIAL = {
     "l0": "| heads kept, by layer | encoder ",
     "mrt": "| risk that was minimised | chrf |",
     "calibrated": "| fusion of calibrated attention | gate |",
+    "alignment": "| alignment head | reads decoder layer ",
 }
 
 

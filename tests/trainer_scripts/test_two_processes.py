@@ -20,6 +20,7 @@ CERTAIN = {
     "l0": {"gate_init": 20.0, "penalty": 0.5},
     "mrt": {"search": "beam", "alpha": 1.0},
     "calibrated": {},
+    "alignment": {},
 }
 
 

@@ -7,8 +7,8 @@ reason is printed and listed in OUTPUT.bad, or with --strict the run stops. Memo
 --output appears when it is complete; until then OUTPUT.shards keeps what is done, and --resume continues from there.
 With --shards the work can be split over processes; merge joins the shards.
 
-Presets, with the model's own best attention layer and head, which is chosen once without gold links:
-fast      that attention alone (the default)
+Presets, with the model's alignment head, or else its own best attention, which is chosen once without gold links:
+fast      that alone (the default)
 balanced  with the gradient of Li et al. (2016)
 best      with that gradient and SmoothGrad
 The last two multiply the scores of both directions if --reverse-model is given or the model is one of the box.
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     help = "file of their translations (default: the model's)"
     parser.add_argument("target", type=InputFile, metavar="TARGET", nargs="?", help=help)
     group = parser.add_argument_group("alignment")
-    default = "the model's own best attention layer and head, chosen on the first 40 lines"
+    default = "the model's alignment head, or its best attention, chosen on the first 40 lines"
     help = f"as for attribute, or several, e.g. attention+smoothgrad:sigma=0.2 (default: {default})"
     group.add_argument("--method", metavar="NAME", help=help)
     group.add_argument("--preset", choices=PRESETS, help="instead of --method, see above")
@@ -231,13 +231,13 @@ class _Aligner(Job):
                 self._combine(more)
 
     def _choose(self, lines: list[Texts], cached: bool) -> None:
-        """Align by each translator's own best attention, chosen on these lines if it is not known."""
-        from hf_nmt_interp.analysis.own_attention import known_choice, own_attention
+        """Align by each translator's alignment head, or its best attention, chosen on these lines if not known."""
+        from hf_nmt_interp.analysis.alignment import own_method
         from hf_nmt_interp.decoding.pairs import Pairs
 
         size = self.settings["batch_size"]
         translators = [self.forward, *([self.backward] if self.backward else [])]
-        choices = [known_choice(model, cached) for model, _ in translators]
+        choices = [own_method(model, None, size, cached) for model, _ in translators]
         if not all(choices) and lines:
 
             def encode(some: list[Texts]) -> list[Any]:
@@ -249,18 +249,17 @@ class _Aligner(Job):
             words = [pair.target.words for pair in pairs], [pair.source.words for pair in pairs]
             sets = [Pairs(self.forward[0], pairs)]
             sets += [Pairs.force(*self.backward, *words)] if self.backward else []
-            choices = [own_attention(model, s, size, cached) for (model, _), s in zip(translators, sets, strict=True)]
+            choices = [own_method(model, s, size, cached) for (model, _), s in zip(translators, sets, strict=True)]
         if all(choices):
-            self.settings["method"] = "attention"
-            self.own = [choice.settings for choice in choices if choice]
+            self.own = [{"method": choice[0], **choice[1]} for choice in choices if choice]
 
     def _combine(self, more: str) -> None:
-        """Align by the chosen attention of each direction and further methods."""
+        """Align by the chosen method of each direction and further methods."""
         if not all(self.own[: 2 if self.backward else 1]):
             raise InputError("--preset", None, "no attention can be chosen: the first 40 lines have no words")
         for n, own in enumerate(self.own):
-            settings = ",".join(f"{name}={json.dumps(value)}" for name, value in own.items())
-            self.own[n] = {"method": f"attention:{settings}{more}"}
+            settings = ",".join(f"{name}={json.dumps(value)}" for name, value in own.items() if name != "method")
+            self.own[n] = {"method": f"{own.get('method')}{':' * bool(settings)}{settings}{more}"}
 
     def rows(self, lines: list[Texts]) -> list[Row]:
         return [

@@ -3,7 +3,7 @@
 The model translates, or is led through given translations (--target, --target-file).
 
 table  one line a target word: share of the source, the most relevant source word, log-probability; small numbers
-       link target words to the source words they translate, by the model's attention
+       link target words to the source words they translate, as `align` does
 json   one object a line: tokens, words, the arrays source, prefix, start, source_contribution, log_probs
 tsv    one line a score: sentence, step, target, side (source, prefix or start), position, token, score
 html   a self-contained page with heat maps

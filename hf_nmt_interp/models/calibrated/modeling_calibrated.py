@@ -51,6 +51,8 @@ class CalibratedAttentionMixin(PreTrainedModel):
     It decodes with fused weights of a and a exp(1 - m). theta_m is all W_Q and W_K, theta all other parameters.
     """
 
+    _keys_to_ignore_on_load_unexpected = [r"^alignment_head\."]  # noqa: RUF012
+
     def __init__(self, config):
         if not hasattr(config, "fusion"):  # not isinstance: remote code may hold its configuration class twice
             name = type(config).__name__

@@ -42,9 +42,12 @@ class GatedHeadsConfig:
 
     @classmethod
     def get_config_dict(cls, pretrained_model_name_or_path, **kwargs):
-        """As the family's; a plain checkpoint of the same family is taken as one of this type, without a warning."""
+        """As the family's; a plain checkpoint of the same family is taken as one of this type, without a warning.
+
+        So is one with an alignment head, which is left out: it would have to be trained again.
+        """
         config, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)  # type: ignore[misc]
-        if config.get("model_type") == cls.__mro__[2].model_type:  # type: ignore[attr-defined]
+        if str(config.get("model_type")).removeprefix("aligned_") in (cls.__mro__[2].model_type, cls.model_type):  # type: ignore[attr-defined]
             config["model_type"] = cls.model_type  # type: ignore[attr-defined]
         return config, kwargs
 

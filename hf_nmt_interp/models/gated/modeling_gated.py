@@ -32,6 +32,7 @@ class GatedHeadsMixin(PreTrainedModel):
     """
 
     _keep_in_fp32_modules_strict = ["log_alpha"]  # noqa: RUF012
+    _keys_to_ignore_on_load_unexpected = [r"^alignment_head\."]  # noqa: RUF012
 
     def __init__(self, config):
         if not hasattr(config, "kept_heads"):  # not isinstance: remote code may hold its configuration class twice

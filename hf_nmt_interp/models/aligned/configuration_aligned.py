@@ -1,0 +1,39 @@
+"""Configurations of translators with an alignment head."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import BartConfig, M2M100Config, MarianConfig, MBartConfig, MT5Config, T5Config
+
+
+@dataclass(repr=False, kw_only=True)
+class AlignmentHeadConfig:
+    """What the configuration of a model with an alignment head has beyond its family's.
+
+    Args:
+        alignment_layer: decoder layer whose output states the head reads, -1 for the last; None for the middle one.
+        alignment_heads: number of heads whose attention weights are averaged; divides the width of the model.
+    """
+
+    alignment_layer: int | None = None
+    alignment_heads: int = 8
+
+    @classmethod
+    def get_config_dict(cls, pretrained_model_name_or_path, **kwargs):
+        """As the family's; a plain checkpoint of the same family is taken as one of this type, without a warning."""
+        config, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)  # type: ignore[misc]
+        if config.get("model_type") == cls.__mro__[2].model_type:  # type: ignore[attr-defined]
+            config["model_type"] = cls.model_type  # type: ignore[attr-defined]
+        return config, kwargs
+
+
+def aligned_config(family: Any, module: str = __name__) -> Any:
+    """The configuration of a family's models with an alignment head, e.g. `AlignedBartConfig`."""
+    names = {"model_type": f"aligned_{family.model_type}", "__module__": module}
+    return type(f"Aligned{family.__name__}", (AlignmentHeadConfig, family), names)
+
+
+AlignedMarianConfig, AlignedBartConfig, AlignedMBartConfig = map(
+    aligned_config, (MarianConfig, BartConfig, MBartConfig)
+)
+AlignedM2M100Config, AlignedT5Config, AlignedMT5Config = map(aligned_config, (M2M100Config, T5Config, MT5Config))

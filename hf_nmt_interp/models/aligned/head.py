@@ -1,0 +1,45 @@
+"""The alignment head: attention from decoder states to encoder states, beside the translator (Chen et al. 2020)."""
+
+import torch
+from torch import Tensor, nn
+from transformers import initialization as init
+
+
+class AlignmentHead(nn.Module):
+    """A = mean over heads of softmax(norm(z) W_Q (h W_K)' / sqrt(d_k)), z decoder states, h encoder states.
+
+    Row t of A aligns the token that the decoder reads at position t: the state has seen it (Chen et al. 2020, SHIFT).
+    """
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        if heads < 1 or width % heads:
+            raise ValueError(f"alignment_heads={heads} does not divide the width of the model, {width}")
+        self.heads = heads
+        self.norm = nn.LayerNorm(width)  # states between the layers of norm-first families are of any size
+        self.q_proj = nn.Linear(width, width)
+        self.k_proj = nn.Linear(width, width)
+
+    def forward(self, states: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Soft links [B, T, S]; each row sums to 1 over the source tokens that are not padding.
+
+        Args:
+            states: [B, T, d] of the decoder.
+            memory: [B, S, d] of the encoder.
+            mask: [B, S], 0 for padding.
+        """
+        query, key = self.q_proj(self.norm(states)), self.k_proj(memory)
+        query, key = (x.unflatten(-1, (self.heads, -1)).transpose(1, 2) for x in (query, key))  # [B, H, T or S, d_k]
+        scores = (query @ key.transpose(-1, -2)).float() * query.shape[-1] ** -0.5  # [B, H, T, S]
+        if mask is not None:
+            scores = scores.masked_fill(mask[:, None, None] == 0, torch.finfo(scores.dtype).min)
+        return scores.softmax(-1).mean(1)
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Initial values; loaded ones stay."""
+        init.ones_(self.norm.weight)
+        init.zeros_(self.norm.bias)
+        for projection in (self.q_proj, self.k_proj):
+            init.normal_(projection.weight, std=projection.in_features**-0.5)
+            init.zeros_(projection.bias)

@@ -1,0 +1,29 @@
+"""Alignment heads for gated, pruned and calibrated translators.
+
+Each of their kinds travels alone with its weights; these have two of them, and load where this package is installed.
+"""
+
+from typing import Any
+
+from transformers import AutoConfig, AutoModelForSeq2SeqLM
+
+# of their files: the packages may be just about to import transformers, which imports this
+from hf_nmt_interp.models.aligned.configuration_aligned import aligned_config
+from hf_nmt_interp.models.aligned.modeling_aligned import aligned_model
+from hf_nmt_interp.models.calibrated.modeling_calibrated import CalibratedAttentionMixin
+from hf_nmt_interp.models.gated.modeling_gated import GatedHeadsMixin
+
+
+def _combine(kind: Any) -> Any:
+    """A kind's models with an alignment head, e.g. `AlignedGatedMarianMTModel`, known to the Auto classes."""
+    config = aligned_config(kind.config_class, __name__)
+    model = aligned_model(kind, config, __name__)
+    config._auto_class = model._auto_class = None  # save_pretrained would put half of the code beside the weights
+    AutoConfig.register(config.model_type, config)
+    AutoModelForSeq2SeqLM.register(config, model)
+    return model
+
+
+KINDS = [*GatedHeadsMixin.__subclasses__(), *CalibratedAttentionMixin.__subclasses__()]
+COMBINED = {model.__name__: model for model in map(_combine, KINDS)}
+globals().update(COMBINED)
