@@ -28,7 +28,7 @@ class Epsilon(Rule):
             raise InputError("epsilon", self.epsilon, "must be positive and finite", default)
 
     def max_gap(self, norms_scale: bool) -> float:
-        # shares of a sum that nearly cancels still add up: scores were seen to be wrong by 5e5 times the gap
+        # shares of a sum that nearly cancels still add up: scores were seen to be wrong by 8.4e5 times the gap
         return super().max_gap(norms_scale) if self.absorbs else 1e-8
 
     def split(self, z: Tensor) -> Iterator[tuple[float, Tensor]]:
