@@ -125,6 +125,7 @@ class AlignmentTrainer(TranslationTrainer):
 
     def _agreement(self, soft: Tensor, inputs: dict[str, Any]) -> Tensor:
         """Distance to the soft links of the other direction, over the words that both read."""
+        assert self._reverse is not None  # checked when the trainer is made
         source, labels = inputs["input_ids"], inputs["labels"]
         there, real = inputs["attention_mask"].bool(), labels != -100
         turned = decoder_inputs(self._reverse, source.masked_fill(~there, -100))

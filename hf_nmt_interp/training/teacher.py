@@ -88,10 +88,11 @@ class OwnLinks:
         """The same words for the other translator; as text, unless it would have other words there."""
         assert self.reverse is not None  # word_links asks
         sides = [pair.target for pair in pairs], [pair.source for pair in pairs]
-        turned = Pairs.force(*self.reverse, *([side.text for side in some] for some in sides), SHOWN)
+        sources, targets = ([side.text for side in some] for some in sides)
+        turned = Pairs.force(*self.reverse, sources, targets, SHOWN)
         words = [(one.words, other.words) for one, other in zip(*sides, strict=True)]
         other = [n for n, pair in enumerate(turned) if (pair.source.words, pair.target.words) != words[n]]
-        kept = Pairs.force(*self.reverse, *([words[n][side] for n in other] for side in (0, 1)))
+        kept = Pairs.force(*self.reverse, [words[n][0] for n in other], [words[n][1] for n in other])
         items = dict(enumerate(turned)) | dict(zip(other, kept, strict=True))
         return Pairs(turned.model, [items[n] for n in range(len(pairs))])
 
@@ -124,11 +125,11 @@ class GivenLinks:
 
     def __call__(self, examples: Sequence[Example]) -> list[Links]:
         """Links of tokens; each call continues where the last one ended."""
-        found = []
+        found: list[Links] = []
         for example, links in zip(examples, islice(self.links, len(examples)), strict=False):
             ids = Translation(example["input_ids"], example["labels"])
-            words = (words_of(self.tokenizer, side, target, words="spaces") for side, target in _sides(ids))
-            pair = Pair(ids, *words)
+            source, target = (words_of(self.tokenizer, *side, words="spaces") for side in _sides(ids))
+            pair = Pair(ids, source, target)
             sizes = len(pair.source.words), len(pair.target.words)
             if outside := [link for link in links if link[0] >= sizes[0] or link[1] >= sizes[1]]:
                 problem = f"has link {outside[0][0]}-{outside[0][1]}, but its words are {sizes[0]} and {sizes[1]}"

@@ -116,9 +116,9 @@ class AlignmentHeadMixin(PreTrainedModel):
         the end of a sequence.
         """
         if not output_alignment:
-            return super().generate(*args, **kwargs)
+            return super().generate(*args, **kwargs)  # type: ignore[misc]
         kwargs |= {"return_dict_in_generate": True, "output_hidden_states": True}
-        found = super().generate(*args, **kwargs)
+        found = super().generate(*args, **kwargs)  # type: ignore[misc]
         found["alignment"] = self._align_generated(found, kwargs.get("attention_mask"))
         return found
 
