@@ -36,7 +36,7 @@ def bootstrap(
     figure: Callable[[np.ndarray, np.ndarray], float],
     positive: np.ndarray,
     negative: np.ndarray,
-    samples: int = 300,
+    samples: int = 200,
     seed: int = 0,
 ) -> tuple[float, float]:
     """95 % interval of a figure: positives and negatives are each drawn again with replacement."""

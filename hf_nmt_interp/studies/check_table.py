@@ -283,3 +283,14 @@ def _figures(positive: np.ndarray, negative: np.ndarray) -> dict[str, float]:
         values = {name: figure(positive, negative), f"{name}_low": low, f"{name}_high": high}
         found |= {key: 100 * value for key, value in values.items()}
     return found
+
+
+def limits_table(fitted: Combination) -> str:
+    """Markdown: the threshold of every kind of error, of words too, and its measured rates."""
+    rows = {f"lines: {kind}": one.limit for kind, one in fitted.detectors.items()}
+    rows |= {"source words: untranslated": fitted.coverage, "target words: unsupported": fitted.information}
+    lines = ["| what | threshold | false alarms, % | found, % | good | bad |", "|---" * 6 + "|"]
+    for name, limit in rows.items():
+        rates = f"{100 * limit.false_alarms:.1f} | {100 * limit.found:.1f}"
+        lines.append(f"| {name} | {limit.threshold:.3f} | {rates} | {limit.good:,} | {limit.bad:,} |")
+    return "\n".join(lines)

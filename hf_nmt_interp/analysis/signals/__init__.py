@@ -12,6 +12,7 @@ from hf_nmt_interp.analysis.signals.coverage import (
     AlignmentCoverage,
     AttentionCoverage,
     ClauseCoverage,
+    LowestCoverage,
 )
 from hf_nmt_interp.analysis.signals.information import (
     Information,
@@ -32,8 +33,8 @@ SIGNALS: dict[str, type[Signal]] = {
     for signal in (
         LogProbability, LowestLogProbability, Ending, Information, MeanInformation, SourceInformation,
         InformationShare, LowestInformation, UninformedWords, AltiShare, AltiMinimum, LrpShare, LrpMinimum,
-        AlignmentCoverage, ClauseCoverage, AttentionCoverage, AlignmentConfidence, ContrastiveConditioning,
-        RepeatedNgrams, TopNgram, LengthRatio, CharacterRatio,
+        AlignmentCoverage, ClauseCoverage, AttentionCoverage, LowestCoverage, AlignmentConfidence,
+        ContrastiveConditioning, RepeatedNgrams, TopNgram, LengthRatio, CharacterRatio,
     )
 }  # fmt: skip
 DEFAULT, ALL = "default", "all"  # those that are not on request; every one

@@ -3,7 +3,7 @@
 import numpy as np
 
 from hf_nmt_interp.analysis.signals.base import Signal
-from hf_nmt_interp.analysis.signals.reading import Reading, clauses, is_mark
+from hf_nmt_interp.analysis.signals.reading import Reading, clauses, is_mark, smoothed
 
 
 def alignment_coverage(reading: Reading) -> np.ndarray:
@@ -51,6 +51,17 @@ class AttentionCoverage(Signal):
     @staticmethod
     def score(reading: Reading) -> float:
         return _mean(attention_coverage(reading), reading)
+
+
+class LowestCoverage(Signal):
+    """Least `attention_coverage` of a word, smoothed over its neighbours."""
+
+    name, passes = "lowest_coverage", ("cross",)
+
+    @staticmethod
+    def score(reading: Reading) -> float:
+        found = smoothed(attention_coverage(reading), reading.pair.source.words)
+        return float(np.nanmin(found)) if np.isfinite(found).any() else 1.0
 
 
 class AlignmentConfidence(Signal):
