@@ -1,4 +1,4 @@
-"""How well a score finds what is bad: area under the ROC curve, precision at a recall, bootstrap intervals, calibration.
+"""How well a score finds what is bad: area under the ROC curve, precision at a recall, intervals, calibration.
 
 Definitions: docs/methods.md, Checking a translation.
 """
@@ -41,7 +41,9 @@ def bootstrap(
 ) -> tuple[float, float]:
     """95 % interval of a figure: positives and negatives are each drawn again with replacement."""
     generator = np.random.default_rng(seed)
-    found = [figure(*(generator.choice(values, len(values)) for values in (positive, negative))) for _ in range(samples)]
+    found = [
+        figure(*(generator.choice(values, len(values)) for values in (positive, negative))) for _ in range(samples)
+    ]
     low, high = np.quantile(found, [0.025, 0.975])
     return float(low), float(high)
 

@@ -56,7 +56,9 @@ class RemovedClauses:
             "flagged by the threshold in the package, %": f"{100 * self.shipped['found']:.1f}",
             "its false alarms here, %": f"{100 * self.shipped['false_alarms']:.1f}",
         }
-        return "\n".join(["| figure | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())])
+        return "\n".join(
+            ["| figure | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
+        )
 
 
 def removed_clauses(

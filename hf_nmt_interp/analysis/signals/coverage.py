@@ -18,7 +18,9 @@ def attention_coverage(reading: Reading) -> np.ndarray:
 
 def _mean(coverage: np.ndarray, reading: Reading, first: int = 0, end: int | None = None) -> float:
     """Over the words [first, end) that are not marks; 1 if there are none."""
-    kept = [c for c, word in list(zip(coverage, reading.pair.source.words, strict=True))[first:end] if not is_mark(word)]
+    kept = [
+        c for c, word in list(zip(coverage, reading.pair.source.words, strict=True))[first:end] if not is_mark(word)
+    ]
     return float(np.mean(kept)) if kept else 1.0
 
 

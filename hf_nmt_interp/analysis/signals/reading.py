@@ -75,7 +75,9 @@ def clauses(words: Sequence[str]) -> list[tuple[int, int]]:
     >>> clauses(["It", "rains", ",", "he", "said", "."])
     [(0, 3), (3, 6)]
     """
-    ends = [n + 1 for n, word in enumerate(words) if is_mark(word[-1:]) and not is_mark((*words, "")[n + 1][:1] or "x")]
+    ends = [
+        n + 1 for n, word in enumerate(words) if is_mark(word[-1:]) and not is_mark((*words, "")[n + 1][:1] or "x")
+    ]
     ends = [end for end in ends if any(not is_mark(word) for word in words[:end])]
     starts = [0, *ends]
     if not ends or ends[-1] < len(words):
@@ -191,7 +193,7 @@ PASSES: dict[str, Pass] = {
 def read(
     model: Any, pairs: Pairs, passes: Iterable[str], batch_size: int = 16, choice: AttentionChoice | None = None
 ) -> list[Reading]:
-    """Readings of sentence pairs by the passes of these names; `choice` of the attention that aligns, if it is made."""
+    """Readings of sentence pairs by the passes of these names; `choice` is the attention that aligns."""
     found: list[dict[str, Any]] = [{} for _ in pairs]
     for name in dict.fromkeys(passes):
         more: Pass = partial(_cross, choice=choice) if name == "cross" else PASSES[name]

@@ -26,12 +26,29 @@ Examples:
 import argparse
 import sys
 from collections.abc import Iterator
-from typing import Any, ClassVar, TextIO
+from typing import Any, TextIO
 
-from hf_nmt_interp.cli.arguments import OUTPUT_FORMATS, add_decoding, add_model, add_output, chosen_format, generate_options
+from hf_nmt_interp.cli.arguments import (
+    OUTPUT_FORMATS,
+    add_decoding,
+    add_model,
+    add_output,
+    chosen_format,
+    generate_options,
+)
 from hf_nmt_interp.cli.output import open_output, write_json, write_tsv
 from hf_nmt_interp.cli.paths import InputFile
-from hf_nmt_interp.cli.sharded_run import Refusals, Translator, add_corpus, read_corpus, refuse, run_corpus, timed, try_rows, windows
+from hf_nmt_interp.cli.sharded_run import (
+    Refusals,
+    Translator,
+    add_corpus,
+    read_corpus,
+    refuse,
+    run_corpus,
+    timed,
+    try_rows,
+    windows,
+)
 from hf_nmt_interp.cli.shards import Row
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.corpus import Texts
@@ -162,7 +179,9 @@ class _Checker(Translator):
             raise InputError("sources", None, "has no words", row=empty[0])
         how: dict[str, Any] = {"signals": self.names, "weights": self.weights, "choice": self.choice}
         how |= {"batch_size": len(lines), "generate": generate_options(self.args)}
-        return [_row(one.to_dict(), self.columns) for one in check(self.model, self.tokenizer, sources, targets, **how)]
+        return [
+            _row(one.to_dict(), self.columns) for one in check(self.model, self.tokenizer, sources, targets, **how)
+        ]
 
     @staticmethod
     def write(rows: Iterator[Row], kind: str, file: TextIO) -> None:
