@@ -10,8 +10,8 @@ the source words that it translated and that are flagged is printed.
 
 Examples:
   hf-nmt-interp check-table labels.csv --model demo:de-en --save weights.json
-  hf-nmt-interp check-table labels.csv --model demo:de-en --signals all --output table.md
-  hf-nmt-interp check-table --removed valid.zh valid.en --model opus-mt-zh-en
+  hf-nmt-interp check-table labels.csv --model demo:de-en --signals all --format json
+  hf-nmt-interp check-table --removed clauses.en clauses.de
 """
 
 import argparse
