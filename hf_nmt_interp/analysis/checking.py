@@ -162,7 +162,7 @@ def judge(reading: Reading, names: Sequence[str], combination: Combination) -> C
         missing = _low(source_coverage(reading), source, combination.coverage)
     if Information.name in signals:
         alone = _low(target_information(reading), target, combination.information)
-    phrases = [_phrases(words, side) for words, side in ((missing, source), (alone, target))]
+    phrases = _phrases(missing, source), _phrases(alone, target)
     parts = {" ".join(source.words[p.first : p.end]): p.gain for p in reading.parts or () if p.gain > 0}
     return Check(source.words, target.words, target.text, verdicts, missing, alone, *phrases, signals, parts)
 

@@ -168,17 +168,17 @@ def cross_validated(x: np.ndarray, y: np.ndarray, folds: np.ndarray) -> np.ndarr
 def threshold_of(bad: np.ndarray, good: np.ndarray, false_alarms: float, above: bool) -> Threshold:
     """The threshold that reports that share of the good ones, those above it or those below it, and its rates."""
     limit = float(np.quantile(good, 1 - false_alarms if above else false_alarms))
-    rates = [float((values > limit if above else values < limit).mean()) for values in (good, bad)]
-    return Threshold(limit, *rates, len(good), len(bad))
+    alarms, found = (float((values > limit if above else values < limit).mean()) for values in (good, bad))
+    return Threshold(limit, alarms, found, len(good), len(bad))
 
 
 def fit_detector(x: np.ndarray, y: np.ndarray, names: Sequence[str], p: np.ndarray, false_alarms: float) -> Detector:
     """A detector fitted on all lines, whose threshold comes from cross-validated probabilities p [N]."""
     mean, deviation = x.mean(0), _deviation(x)
     beta = fit_logistic((x - mean) / deviation, y)
-    named = [dict(zip(names, values.tolist(), strict=True)) for values in (beta[1:], mean, deviation)]
+    weights, means, deviations = (dict(zip(names, x.tolist(), strict=True)) for x in (beta[1:], mean, deviation))
     limit = threshold_of(p[y], p[~y], false_alarms, above=True)
-    return Detector(*named, bias=float(beta[0]), limit=limit)
+    return Detector(weights, means, deviations, float(beta[0]), limit)
 
 
 def fit_combination(
@@ -277,7 +277,7 @@ def check_table(labelled: Labelled, names: Sequence[str] | None = None) -> Check
 
 def _figures(positive: np.ndarray, negative: np.ndarray) -> dict[str, float]:
     """Per cent, with intervals."""
-    found = {}
+    found: dict[str, float] = {}
     for name, figure in (("auroc", auroc), ("precision", precision_at_recall)):
         low, high = bootstrap(figure, positive, negative)
         values = {name: figure(positive, negative), f"{name}_low": low, f"{name}_high": high}

@@ -71,7 +71,7 @@ def removed_clauses(
 ) -> RemovedClauses:
     """Remove a clause, drawn at random, from every translation that has another one, and flag source words."""
     generator = np.random.default_rng(seed)
-    encoded = Pairs.force(model, tokenizer, *zip(*pairs, strict=True), SHOWN)
+    encoded = Pairs.force(model, tokenizer, [x for x, _ in pairs], [y for _, y in pairs], SHOWN)
     choice = aligner(model, encoded, batch_size)
     spans = [_clause(pair.target, generator) for pair in encoded]
     kept = [n for n, span in enumerate(spans) if span]

@@ -74,7 +74,9 @@ def test_the_shipped_weights_are_of_default_signals_and_have_measured_rates(tmp_
 def test_what_is_refused(box, tmp_path) -> None:
     bad = tmp_path / "bad.json"
     bad.write_text(SHIPPED.read_text().replace('"length_ratio"', '"length"'))
-    with pytest.raises(InputError, match=r"weights: .* is not a file of fitted weights \(ValueError: unknown signal length"):
+    with pytest.raises(
+        InputError, match=r"weights: .* is not a file of fitted weights \(ValueError: unknown signal length"
+    ):
         hni.check(*box, SOURCE, TARGET, weights=bad)
     bad.write_text("[]")
     with pytest.raises(InputError, match="is not a file of fitted weights .*; check-table --save writes one"):

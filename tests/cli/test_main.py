@@ -51,7 +51,10 @@ def here(tmp_path, monkeypatch, gated_folder, calibrated_folder):
         (tmp_path / f"{language}_pud-ud-test.conllu").write_text(TREE, encoding="utf-8")
     files = {"train.en": "A dog.\nTwo shells.\n", "train.de": "Ein Hund.\nZwei Muscheln.\n"}
     files["test.en"] = files["train.en"]
-    files["clauses.en"], files["clauses.de"] = "I see a dog, and you see a cat.\n", "Ich sehe einen Hund, du siehst eine Katze.\n"
+    files["clauses.en"], files["clauses.de"] = (
+        "I see a dog, and you see a cat.\n",
+        "Ich sehe einen Hund, du siehst eine Katze.\n",
+    )
     lines = [f"Ein Hund sieht {n} Katzen.,A dog sees {n} cats.,{n % 2}" for n in range(12)]
     files["labels.csv"] = "\n".join(["src,mt,omission", *lines, ""])
     model = {

@@ -52,6 +52,7 @@ from hf_nmt_interp.cli.sharded_run import (
 from hf_nmt_interp.cli.shards import Row
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.corpus import Texts
+from hf_nmt_interp.text.tables import arrow_schema
 
 
 def share(text: str) -> float:
@@ -144,15 +145,18 @@ class _Checker(Translator):
         self.choice = self._choose([line for line in args.head if not isinstance(line, InputError)])
         verdict = {"score": float, "found": bool, "threshold": float, "false_alarms": float}
         kinds = [k for k, one in self.weights.detectors.items() if one.weights.keys() <= set(self.names)]
-        self.columns: Any = {
+        self.own: Any = {
             "source": list[str], "target": list[str], "target_text": str, "verdicts": dict.fromkeys(kinds, verdict),
             "untranslated": list[int], "unsupported": list[int], "untranslated_text": list[str],
             "unsupported_text": list[str], "signals": dict.fromkeys(self.names, float),
             "omitted": [{"part": str, "gain": float}],
         }  # fmt: skip
-        for name in ("verdicts",):  # pyarrow has no structs without fields
-            if not self.columns[name]:
-                del self.columns[name]
+        if not kinds:  # pyarrow writes no structs without fields
+            del self.own["verdicts"]
+
+    @property
+    def schema(self) -> Any:
+        return arrow_schema({"line": int, **self.own})
 
     def _choose(self, lines: list[Texts]) -> Any:
         """The attention that aligns, chosen on the first lines if it is not known: the same for all windows."""
@@ -180,7 +184,7 @@ class _Checker(Translator):
         how: dict[str, Any] = {"signals": self.names, "weights": self.weights, "choice": self.choice}
         how |= {"batch_size": len(lines), "generate": generate_options(self.args)}
         return [
-            _row(one.to_dict(), self.columns) for one in check(self.model, self.tokenizer, sources, targets, **how)
+            _row(one.to_dict(), self.own) for one in check(self.model, self.tokenizer, sources, targets, **how)
         ]
 
     @staticmethod
