@@ -79,9 +79,9 @@ def test_what_is_refused(box, tmp_path) -> None:
     ):
         hni.check(*box, SOURCE, TARGET, weights=bad)
     bad.write_text("[]")
-    with pytest.raises(InputError, match="is not a file of fitted weights .*; check-table --save writes one"):
+    with pytest.raises(InputError, match=r"is not a file of fitted weights .*; check-table --save writes one"):
         hni.check(*box, SOURCE, TARGET, weights=bad)
     with pytest.raises(InputError, match=r"signals: 'ending' is not a list of names; give \['ending'\]"):
         hni.check(*box, SOURCE, TARGET, signals="ending")
-    with pytest.raises(InputError, match="targets: .* is one sentence for a list of sources"):
+    with pytest.raises(InputError, match=r"targets: .* is one sentence for a list of sources"):
         hni.check(*box, [SOURCE], TARGET)

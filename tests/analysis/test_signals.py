@@ -167,6 +167,6 @@ def test_smoothing_stays_inside_clauses() -> None:
 
 
 def test_unknown_signals_list_the_known_ones() -> None:
-    with pytest.raises(InputError, match="signals: 'x' is not one of log_probability, .*, default, all"):
+    with pytest.raises(InputError, match=r"signals: 'x' is not one of log_probability, .*, default, all"):
         chosen_signals(["x"])
     assert chosen_signals(["all"]) == list(SIGNALS)

@@ -1,6 +1,6 @@
 """Verbs that check translations: rows, exit code, shards, pages.
 
-Also for cli/verbs/check_table.py and report/checks.py.
+Also for cli/verbs/check.py, cli/verbs/check_table.py and report/checks.py.
 """
 
 import json

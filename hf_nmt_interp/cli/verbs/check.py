@@ -183,9 +183,7 @@ class _Checker(Translator):
             raise InputError("sources", None, "has no words", row=empty[0])
         how: dict[str, Any] = {"signals": self.names, "weights": self.weights, "choice": self.choice}
         how |= {"batch_size": len(lines), "generate": generate_options(self.args)}
-        return [
-            _row(one.to_dict(), self.own) for one in check(self.model, self.tokenizer, sources, targets, **how)
-        ]
+        return [_row(one.to_dict(), self.own) for one in check(self.model, self.tokenizer, sources, targets, **how)]
 
     @staticmethod
     def write(rows: Iterator[Row], kind: str, file: TextIO) -> None:

@@ -1,9 +1,9 @@
 """How well do the signals of `check` find bad translations? On people's labels, or on removed clauses.
 
 LABELS is a CSV file with columns src, mt and labels of 0 or 1: detached (or strong-unsupport, full-unsupport),
-omission, repetition (or repetitions). The model reads every translation. Printed are the area under the ROC curve and the
-precision at 90 % recall of every signal and of the cross-validated combination, with bootstrap intervals, each against
-all other lines. --save writes the fitted combination, for check --weights.
+omission, repetition (or repetitions). The model reads every translation. Printed are the area under the ROC curve and
+the precision at 90 % recall of every signal and of the cross-validated combination, with bootstrap intervals, each
+against all other lines. --save writes the fitted combination, for check --weights.
 
 --removed takes sentences and good translations instead: a clause is taken out of each translation, and the share of
 the source words that it translated and that are flagged is printed.
