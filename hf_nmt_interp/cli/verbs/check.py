@@ -13,13 +13,13 @@ html   a page that marks the words
 The default signals need three forward passes a line. --signals default,contrastive_conditioning adds one, --signals
 all has all. With --shards whole corpora are checked; merge joins their shards.
 
-Exit code 1 if --fail-above is given and the share of lines with an error found is above it.
+With --fail-above 0.02 the exit code is 1 if an error was found in more than 2 % of the lines.
 
 Examples:
   hf-nmt-interp check train.en train.de
   hf-nmt-interp check train.en train.de --output checks.html
   hf-nmt-interp check train.en --format json
-  hf-nmt-interp check train.en train.de --fail-above 0.5 --format tsv
+  hf-nmt-interp check train.en train.de --format tsv
   hf-nmt-interp check train.en train.de --shards runs/checked
 """
 
