@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # the public names: editors read them here, and `__getattr__`
     from hf_nmt_interp.analysis.alignment import soft_alignment as soft_alignment
     from hf_nmt_interp.analysis.calibration import CalibrationReport as CalibrationReport
     from hf_nmt_interp.analysis.calibration import calibration_report as calibration_report
+    from hf_nmt_interp.analysis.checking import Check as Check
+    from hf_nmt_interp.analysis.checking import check as check
     from hf_nmt_interp.analysis.flips import flip_influence as flip_influence
     from hf_nmt_interp.analysis.heads import HeadReport as HeadReport
     from hf_nmt_interp.analysis.heads import head_report as head_report

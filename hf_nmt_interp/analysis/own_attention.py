@@ -189,7 +189,7 @@ def links_of_pairs(model: Any, pairs: Pairs, batch_size: int = 16) -> dict[Key, 
     translator = any_parts(model)
     links: dict[Key, list[Links]] = {}
     for rows, batch in pairs.batches(batch_size, "Choosing attention"):
-        for (layer, head), weights in _cross_weights(model, translator, batch).items():
+        for (layer, head), weights in cross_weights(model, translator, batch)[1].items():
             for shifted in (False, True):
                 found = links.setdefault((layer, head, shifted), [set()] * len(pairs))
                 for b, n in enumerate(rows):
@@ -200,8 +200,13 @@ def links_of_pairs(model: Any, pairs: Pairs, batch_size: int = 16) -> dict[Key, 
 
 
 @torch.no_grad()
-def _cross_weights(model: Any, translator: Parts, batch: Batch) -> dict[tuple[int, int | None], torch.Tensor]:
-    """Cross-attention weights [B, T + 1, S] of each layer and head; head None is the mean."""
+def cross_weights(
+    model: Any, translator: Parts, batch: Batch
+) -> tuple[torch.Tensor, dict[tuple[int, int | None], torch.Tensor]]:
+    """Logits [B, T + 1, V] and cross-attention weights [B, T + 1, S] of each layer and head; head None is the mean.
+
+    The last step reads the last label.
+    """
     inputs = batch.inputs() | {"decoder_input_ids": all_labels_as_inputs(model, batch)}
     found: dict[tuple[int, int | None], torch.Tensor] = {}
 
@@ -211,14 +216,15 @@ def _cross_weights(model: Any, translator: Parts, batch: Batch) -> dict[tuple[in
 
     if not translator.cross:
         with evaluating(model):
-            for layer, weights in enumerate(returned_weights(model, inputs)[1]):
-                add(layer, range(weights.shape[1]), weights)
-        return found
+            logits, cross, _, _ = returned_weights(model, inputs)
+        for layer, weights in enumerate(cross):
+            add(layer, range(weights.shape[1]), weights)
+        return logits, found
     layers = [(n, a) for n, a in enumerate(translator.cross) if a.heads]
     if not layers:
         raise InputError("model", None, "it has lost all its cross-attention heads", "choose among those of another")
     with evaluating(model), Tape([m for _, a in layers for m in a.recorded]) as tape:
-        run_model(model, inputs)
+        logits = run_model(model, inputs).logits
     for layer, attention in layers:
         add(layer, attention.heads, attention_weights(tape, attention, batch.attention_mask))
-    return found
+    return logits, found

@@ -37,12 +37,12 @@ def render(results: Results | Mapping[str, Results], title: str = "Explained tra
     shown = [view for card in cards for view in card["views"]]
     page: dict[str, Any] = {"title": title, "cards": cards, "names": _names(cards) if len(cards) < len(shown) else []}
     page |= {"has_tokens": any("token" in v for v in shown), "has_shares": any(v["word"]["shares"] for v in shown)}
-    return _environment().get_template("report.html").render(page)
+    return environment().get_template("report.html").render(page)
 
 
 def render_table(rows: Sequence[dict[str, Any]], title: str) -> str:
     """A page with one table of rows that have the same fields."""
-    return _environment().get_template("table.html").render(title=title, rows=rows)
+    return environment().get_template("table.html").render(title=title, rows=rows)
 
 
 def frame(results: Iterable[AttributionResult], height: int = 520, most: int = 1600) -> str:
@@ -82,7 +82,8 @@ def _level(result: AttributionResult) -> dict[str, Any]:
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Of the templates."""
     loader = FileSystemLoader(Path(__file__).parent / "templates")
     environment = Environment(loader=loader, autoescape=True, trim_blocks=True)
     # `tojson` also escapes <, > and &, so that nothing in the data can end the script element

@@ -14,17 +14,8 @@ from hf_nmt_interp.attribution.api import explain
 from hf_nmt_interp.attribution.registry import make_method
 from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.metrics.detection import auroc
 from hf_nmt_interp.text.progress import estimate
-
-
-def auroc(positive: np.ndarray, negative: np.ndarray) -> float:
-    """Probability that a positive scores above a negative, ties counting one half.
-
-    >>> auroc(np.array([3.0, 2.0]), np.array([1.0, 2.0]))
-    0.875
-    """
-    above = positive[:, None] > negative
-    return float((above + 0.5 * (positive[:, None] == negative)).mean())
 
 
 @dataclass(frozen=True)

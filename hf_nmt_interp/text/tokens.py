@@ -64,10 +64,19 @@ class TokenWords:
         >>> TokenWords(["▁c", "at", ".", "</s>"], ["cat", "."], [0, 0, 1, None], [False] * 3 + [True]).text
         'cat.'
         """
+        return self.cut(0, len(self.words))
+
+    def cut(self, first: int, end: int) -> str:
+        """The text of the words [first, end).
+
+        >>> TokenWords(["▁a", "▁c", "at", "."], ["a", "cat", "."], [0, 1, 1, 2], [False] * 4).cut(1, 3)
+        'cat.'
+        """
         if not any(token[:1] in _SPACES for token in self.tokens):
-            return " ".join(self.words)
+            return " ".join(self.words[first:end])
         starts = [own and self.tokens[own[0]][:1] not in _SPACES for own in self.positions]
-        return "".join(word if joined else f" {word}" for word, joined in zip(self.words, starts, strict=True)).strip()
+        both = list(zip(self.words, starts, strict=True))[first:end]
+        return "".join(word if joined else f" {word}" for word, joined in both).strip()
 
 
 @dataclass(frozen=True)

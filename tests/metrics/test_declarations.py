@@ -23,6 +23,7 @@ EXPECTED = {
     "sentence_bleu": ("sentence_bleu", True),
     "faithfulness": ("comprehensiveness", True),
     "risks": ("risk", False),
+    "detection": ("auroc", True),
 }
 
 

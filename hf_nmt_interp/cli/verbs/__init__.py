@@ -10,8 +10,8 @@ from importlib import import_module
 from typing import Any
 
 VERBS = (
-    "demo", "translate", "attribute", "align", "aer", "best-attention", "alignment-table", "contributions",
-    "faithfulness", "compare-methods", "detached", "heads", "merge", "push", "calibration", "prune",
+    "demo", "translate", "attribute", "align", "check", "check-table", "aer", "best-attention", "alignment-table",
+    "contributions", "faithfulness", "compare-methods", "detached", "heads", "merge", "push", "calibration", "prune",
     "pruning-table", "train", "env",
 )  # fmt: skip
 

@@ -1,0 +1,197 @@
+"""`check`: does a translation say what its source says? Definitions: docs/methods.md, Checking a translation."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from hf_nmt_interp.analysis.combination import Combination, Threshold, shipped
+from hf_nmt_interp.analysis.own_attention import AttentionChoice
+from hf_nmt_interp.analysis.signals import SIGNALS, chosen_signals
+from hf_nmt_interp.analysis.signals.coverage import AttentionCoverage, attention_coverage
+from hf_nmt_interp.analysis.signals.information import Information, information
+from hf_nmt_interp.analysis.signals.reading import Reading, by_word, is_mark, read, smoothed
+from hf_nmt_interp.decoding.pairs import SHOWN, Pairs, Text
+from hf_nmt_interp.decoding.translators import takes_names
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.tokens import TokenWords
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One kind of error in one line.
+
+    Attributes:
+        score: P(error) by the fitted combination.
+        found: whether it is above the threshold.
+        threshold: of the score.
+        false_alarms: share of the labelled good lines that are above the threshold, cross-validated.
+    """
+
+    score: float
+    found: bool
+    threshold: float
+    false_alarms: float
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was found about one sentence pair.
+
+    Attributes:
+        source: its words.
+        target: words of its translation, given or made.
+        target_text: the translation.
+        verdicts: by kind of error: detached, omission, repetition; only those whose signals were computed.
+        untranslated: source words that nothing translates.
+        unsupported: target words without support in the source.
+        untranslated_text: the same, as phrases.
+        unsupported_text: the same, as phrases.
+        signals: values by name.
+        omitted: with `contrastive_conditioning`, the words and clauses of the source without which the translation is
+            likelier, and by how many nats.
+    """
+
+    source: list[str]
+    target: list[str]
+    target_text: str
+    verdicts: dict[str, Verdict]
+    untranslated: list[int]
+    unsupported: list[int]
+    untranslated_text: list[str]
+    unsupported_text: list[str]
+    signals: dict[str, float]
+    omitted: dict[str, float]
+
+    @property
+    def found(self) -> list[str]:
+        """Kinds of errors that were found."""
+        return [kind for kind, verdict in self.verdicts.items() if verdict.found]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return asdict(self)
+
+
+@overload
+def check(
+    model: Any,
+    tokenizer: Any,
+    sources: str,
+    targets: str | None = None,
+    signals: Iterable[str] | None = None,
+    weights: Any = None,
+    batch_size: int = 16,
+    generate: dict[str, Any] | None = None,
+    choice: AttentionChoice | None = None,
+) -> Check: ...
+@overload
+def check(
+    model: Any,
+    tokenizer: Any,
+    sources: Sequence[Text],
+    targets: Sequence[Text] | None = None,
+    signals: Iterable[str] | None = None,
+    weights: Any = None,
+    batch_size: int = 16,
+    generate: dict[str, Any] | None = None,
+    choice: AttentionChoice | None = None,
+) -> list[Check]: ...
+@takes_names
+def check(
+    model: Any,
+    tokenizer: Any,
+    sources: Any,
+    targets: Any = None,
+    signals: Iterable[str] | None = None,
+    weights: Any = None,
+    batch_size: int = 16,
+    generate: dict[str, Any] | None = None,
+    choice: AttentionChoice | None = None,
+) -> Any:
+    """Look for text detached from the source, omissions and repetitions in translations, and name the words.
+
+    Args:
+        model: a translator, which may be another one than that which translated; or its name, which is loaded (`load`,
+            whose further arguments are then taken too).
+        tokenizer: its tokenizer; None with a name.
+        sources: one sentence, or a list of sentences.
+        targets: its translation or a list of them; None lets the model translate.
+        signals: names of `SIGNALS`, `default` for all that need no more than three forward passes, `all` for all.
+        weights: a `Combination` or its file, from `check-table --save`; None for the one in the package.
+        batch_size: sentences read at a time.
+        generate: arguments of `model.generate()`, for translations the model makes.
+        choice: the attention that aligns, if it is known.
+
+    Returns:
+        One `Check` for one sentence, a list for a list.
+    """
+    if isinstance(signals, str):
+        raise InputError("signals", signals, "is not a list of names", f"give [{signals!r}]")
+    names = chosen_signals(signals)
+    combination = weights if isinstance(weights, Combination) else load_weights(weights)
+    single = isinstance(sources, str)
+    if isinstance(targets, str) and not single:
+        raise InputError("targets", targets, "is one sentence for a list of sources", "give a list of targets")
+    sources, targets = ([sources], None if targets is None else [targets]) if single else (sources, targets)
+    pairs = Pairs.make(model, tokenizer, sources, targets, SHOWN, batch_size=batch_size, generate=generate)
+    passes = [name for signal in names for name in SIGNALS[signal].passes]
+    found = [judge(reading, names, combination) for reading in read(model, pairs, passes, batch_size, choice)]
+    return found[0] if single else found
+
+
+def load_weights(weights: str | Path | None) -> Combination:
+    """The combination of a file, or the one in the package."""
+    return shipped() if weights is None else Combination.load(weights)
+
+
+def judge(reading: Reading, names: Sequence[str], combination: Combination) -> Check:
+    """The verdicts on a reading by the signals of these names."""
+    signals = {name: SIGNALS[name].score(reading) for name in names}
+    verdicts = {}
+    for kind, detector in combination.detectors.items():
+        if detector.weights.keys() <= signals.keys():
+            score, limit = detector.score(signals), detector.limit
+            verdicts[kind] = Verdict(score, score > limit.threshold, limit.threshold, limit.false_alarms)
+    source, target = reading.pair.source, reading.pair.target
+    missing: list[int] = []
+    alone: list[int] = []
+    if AttentionCoverage.name in signals:
+        missing = _low(source_coverage(reading), source, combination.coverage)
+    if Information.name in signals:
+        alone = _low(target_information(reading), target, combination.information)
+    phrases = _phrases(missing, source), _phrases(alone, target)
+    parts = {" ".join(source.words[p.first : p.end]): p.gain for p in reading.parts or () if p.gain > 0}
+    return Check(source.words, target.words, target.text, verdicts, missing, alone, *phrases, signals, parts)
+
+
+def source_coverage(reading: Reading) -> np.ndarray:
+    """[source words] smoothed attention coverage; NaN for marks."""
+    return smoothed(attention_coverage(reading), reading.pair.source.words)
+
+
+def target_information(reading: Reading) -> np.ndarray:
+    """[target words] smoothed information of the source; NaN for marks."""
+    return smoothed(by_word(information(reading), reading.pair.target), reading.pair.target.words)
+
+
+def _low(values: np.ndarray, side: TokenWords, limit: Threshold) -> list[int]:
+    """Words below a threshold, and the marks behind them."""
+    low = values < limit.threshold
+    for n, word in enumerate(side.words):
+        if is_mark(word) and n:
+            low[n] = low[n - 1]
+    return np.flatnonzero(low).tolist()
+
+
+def _phrases(words: Sequence[int], side: TokenWords) -> list[str]:
+    """Neighbouring words as one text."""
+    runs: list[list[int]] = []
+    for n in words:
+        if runs and runs[-1][-1] == n - 1:
+            runs[-1].append(n)
+        else:
+            runs.append([n])
+    return [side.cut(run[0], run[-1] + 1) for run in runs]
