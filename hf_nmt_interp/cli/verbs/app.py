@@ -6,7 +6,7 @@ It needs the extra `app` (gradio). Only this computer can open it, unless --host
 
 Examples:
   hf-nmt-interp app --model demo:en-de
-  hf-nmt-interp app --model demo:en-de --model mine=runs/mine --port 7861
+  hf-nmt-interp app --model demo:en-de --model back=demo:de-en --port 7861
 """
 
 import argparse
