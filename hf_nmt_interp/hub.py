@@ -83,7 +83,7 @@ def push_folder(
     """
     from hf_nmt_interp.report.cards import rename_card
 
-    _check_name(repo_id)
+    check_name(repo_id)
     files = files_of(folder)
     card = rename_card((Path(folder) / "README.md").read_text(encoding="utf-8"), repo_id).encode()
     sizes = {path.name: path.stat().st_size for path in files} | {"README.md": len(card)}
@@ -99,18 +99,19 @@ def push_folder(
         operations = [CommitOperationAdd(path.name, card if path.name == "README.md" else path) for path in files]
         return str(api.create_commit(repo, operations, commit_message=message).commit_url)
 
-    return Pushed(repo_id, sizes, _tried(repo_id, send), left_out)
+    return Pushed(repo_id, sizes, tried(repo_id, send), left_out)
 
 
 def make_repo(repo_id: str, *, private: bool = True, token: str | None = None) -> str:
     """Create a repository for models if it does not exist, and return its full name; arguments as in `push_folder`."""
     from huggingface_hub import HfApi
 
-    _check_name(repo_id)
-    return _tried(repo_id, lambda: HfApi(token=token).create_repo(repo_id, private=private, exist_ok=True).repo_id)
+    check_name(repo_id)
+    return tried(repo_id, lambda: HfApi(token=token).create_repo(repo_id, private=private, exist_ok=True).repo_id)
 
 
-def _check_name(repo_id: str) -> None:
+def check_name(repo_id: str) -> None:
+    """Refuse what cannot be the name of a repository."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
@@ -120,7 +121,7 @@ def _check_name(repo_id: str) -> None:
         raise InputError("repo_id", repo_id, f"cannot be a name like me/my-translator on the Hub: {error}") from error
 
 
-def _tried(repo_id: str, send: Callable[[], str]) -> str:
+def tried(repo_id: str, send: Callable[[], str]) -> str:
     """What `send` returns, retried if the error is temporary; the last error is raised as one line."""
     from httpx2 import HTTPError, TransportError
     from huggingface_hub.errors import HfHubHTTPError

@@ -31,7 +31,13 @@ from hf_nmt_interp.text.tokens import Punctuation, Words, as_sentences, join_wor
 
 
 def soft_alignment(result: AttributionResult) -> np.ndarray:
-    """p(i | t) [target words, source words] of an explained sentence, special tokens dropped."""
+    """p(i | t) [target words, source words] of an explained sentence, special tokens dropped.
+
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> soft_alignment(hni.attribute(model, tokenizer, "I like tea.")).sum(1).round(3).tolist()
+    [1.0, 1.0, 1.0, 1.0]
+    """
     if result.level != "token":
         raise InputError("result", None, f"scores of {result.level}s", "give the result of tokens, before to_words()")
     return normalise(word_scores(result.source, result.source_side, result.target_side))
@@ -202,6 +208,12 @@ def align_words(
     """`align` with the words and the soft scores; its arguments.
 
     A pair with a side without words is not shown to the model and has no links; the translation of nothing is nothing.
+
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> (found,) = hni.align_words(model, tokenizer, ["I like tea."])
+    >>> found.target_text, found.soft.shape
+    ('Ich mag Tee.', (3, 3))
     """
     method = method or ("smoothgrad" if settings else None)
     explainers = make_aligners(model, method, **settings) if method else []
@@ -246,6 +258,12 @@ def add_links(model: Any, results: Any, batch_size: int = 16) -> Any:
 
     Returns:
         The same with `AttributionResult.links`.
+
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> result = hni.add_links(model, hni.attribute(model, tokenizer, "I like tea."))
+    >>> sorted(result.links)  # the full stop is a word here
+    [(0, 0), (1, 1), (2, 2), (3, 3)]
     """
     if isinstance(results, AttributionResult):
         return add_links(model, [results], batch_size)[0]
@@ -318,6 +336,11 @@ def align(
 
     Returns:
         A set of links (source word, target word) for one sentence, a list of sets for a list.
+
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> sorted(hni.align(model, tokenizer, "I like tea.", "Ich mag Tee."))
+    [(0, 0), (1, 1), (2, 2)]
     """
     if isinstance(sources, str):
         return align(model, tokenizer, [sources], None if targets is None else [targets], method, **settings)[0]

@@ -278,7 +278,7 @@ def _token_views(
     model: Any, translator: Parts, pairs: Pairs, batch: Batch, counts: _Counts | None
 ) -> Iterator[list[tuple[Attention, int, View]]]:
     """For each pair of a batch the attention among its tokens, of each kind and layer."""
-    weights = _attention(model, translator, batch, KINDS)
+    weights = attention_of(model, translator, batch, KINDS)
     common = {side: {i for i, _ in counted.most_common(COMMON)} for side, counted in (counts or {}).items()}
     for b, pair in enumerate(pairs):
         start = pair.ids.start_id or 0
@@ -306,7 +306,7 @@ def _word_views(
     texts, spans = [tree.text for tree in trees], [tree.spans() for tree in trees]
     encoded = encode_sources(model, tokenizer, texts, spans=spans)
     batch = batch_of(model, [Translation(e.ids, [0]) for e in encoded])
-    weights = _attention(model, translator, batch, ["encoder"])
+    weights = attention_of(model, translator, batch, ["encoder"])
     for b, (tree, e) in enumerate(zip(trees, encoded, strict=True)):
         words = e.token_words.positions
         belongs = np.zeros((len(words), len(e.ids)), dtype=np.float32)
@@ -330,7 +330,7 @@ def _relations(tree: Sentence, words: list[list[int]]) -> Iterator[Relation]:
 
 
 @torch.no_grad()
-def _attention(
+def attention_of(
     model: Any, translator: Parts, batch: Batch, kinds: Sequence[str]
 ) -> list[tuple[Attention, int, np.ndarray]]:
     """Attention, its layer and its weights [B, H, Q, K], of the layers that have heads."""

@@ -88,6 +88,12 @@ def attribute(
 
     Returns:
         One `AttributionResult` for one sentence, `AttributionResults`, which are a list, for a list.
+
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> result = hni.attribute(model, tokenizer, "I like tea.")
+    >>> result.text, result.source.shape == (len(result.target_tokens), len(result.source_tokens))
+    ('Ich mag Tee.', True)
     """
     check_steps(contrast_steps)
     settings = word_settings(method, settings)
@@ -187,6 +193,13 @@ def explain_generation(model: PreTrainedModel, tokenizer: Any, method: str = "lr
 
     Yields:
         An object whose `results` has one `AttributionResult` per returned sequence, inside the context or after it.
+
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> with hni.explain_generation(model, tokenizer) as explained:
+    ...     _ = model.generate(**tokenizer("I like tea.", return_tensors="pt"))
+    >>> [result.text for result in explained.results]
+    ['Ich mag Tee.']
     """
     settings = word_settings(method, settings)
     explainer = make_method(model, method, **settings)

@@ -1,13 +1,16 @@
 """Explanations as self-contained HTML pages: no network, no framework; text from data is always escaped."""
 
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import escape
 
+from hf_nmt_interp.analysis.head_maps import HeadMaps
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.report.records import linked_sources, method_name, record, shares
 
@@ -15,28 +18,36 @@ _DIGITS = 4  # of every number on the page
 Results = Iterable[AttributionResult]
 
 
-def render(results: Results | Mapping[str, Results], title: str = "Explained translations") -> str:
+def render(
+    results: Results | Mapping[str, Results],
+    title: str = "Explained translations",
+    heads: Sequence[list[HeadMaps]] | None = None,
+) -> str:
     """A page with a card for each sentence: heat map, shares of source and prefix, log-probabilities.
 
     Args:
         results: of subwords (the page can then switch to words) or of words; neighbours that explain the same source
             by different methods share a card. To compare models, the results of each by its name.
         title: of the page.
+        heads: attention heads of each result (of the first model), see `head_maps`; a card shows those of its first.
     """
     if isinstance(results, Mapping):
         labels, rows = list(results), list(zip(*results.values(), strict=True))
     else:
         labels, rows = [""], [(result,) for result in results]
     cards: list[dict[str, Any]] = []
-    for row in rows:
+    for n, row in enumerate(rows):
         views = [_view(label, result) for label, result in zip(labels, row, strict=True)]
         source = row[0].source_side.text
         if not cards or cards[-1]["source"] != source or views[0]["name"] in _names(cards[-1:]):
             cards.append({"source": source, "views": []})
+            if heads is not None:
+                cards[-1]["heads"] = [_heads(kind) for kind in heads[n]]
         cards[-1]["views"] += views
     shown = [view for card in cards for view in card["views"]]
     page: dict[str, Any] = {"title": title, "cards": cards, "names": _names(cards) if len(cards) < len(shown) else []}
     page |= {"has_tokens": any("token" in v for v in shown), "has_shares": any(v["word"]["shares"] for v in shown)}
+    page["has_heads"] = heads is not None
     return environment().get_template("report.html").render(page)
 
 
@@ -62,6 +73,16 @@ def _view(label: str, result: AttributionResult) -> dict[str, Any]:
     name = ": ".join(filter(None, [label, method_name(result)]))
     levels = {level.level: _level(level) for level in (result, result.to_words())}
     return {"name": name, "target": result.target_side.text, **levels}
+
+
+def _heads(kind: HeadMaps) -> dict[str, Any]:
+    """Weights of a kind of heads as bytes, which are a fifth of the size of their digits."""
+    layers = []
+    for layer, (numbers, weights) in kind.layers.items():
+        levels = np.rint(255 * np.clip(weights, 0, 1)).astype(np.uint8)
+        texts = [b64encode(head.tobytes()).decode() for head in levels]
+        layers.append({"layer": layer, "heads": list(numbers), "weights": texts})
+    return {"name": kind.name, "rows": kind.queries, "columns": kind.keys, "layers": layers}
 
 
 def _names(cards: Sequence[dict[str, Any]]) -> list[str]:

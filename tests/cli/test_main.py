@@ -80,6 +80,8 @@ def here(tmp_path, monkeypatch, gated_folder, calibrated_folder):
             writer.write([{"line": 1} | row])
         shards.finish(1, 1)
     monkeypatch.chdir(tmp_path)
+    served = SimpleNamespace(launch=lambda **_: None, block_thread=lambda: None)  # the app runs until it is stopped
+    monkeypatch.setattr("hf_nmt_interp.report.app.make_app", lambda translators: served)
     return tmp_path
 
 

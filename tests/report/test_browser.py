@@ -3,10 +3,13 @@
 import shutil
 import time
 from dataclasses import replace
+from xml.etree import ElementTree
 
+import numpy as np
 import psutil
 import pytest
 
+from hf_nmt_interp.analysis.head_maps import HeadMaps
 from hf_nmt_interp.cli.main import main
 from hf_nmt_interp.report.html import render
 from tests.made_up_results import PAYLOAD, make_result
@@ -56,14 +59,14 @@ def test_demo_report(open_page, tmp_path, monkeypatch):
     page = open_page((tmp_path / "demo.html").read_text(encoding="utf-8"))
     card = page.locator("article.card").first
     card.get_by_role("button", name="Katze").click()
-    assert "Katze comes most from cat" in detail(page)
+    assert "Katze translates cat · comes most from cat" in detail(page)
     assert card.get_by_role("button", name="Katze").get_attribute("aria-pressed") == "true"
     shades = card.locator("ul.words li.word").evaluate_all(
         "all => all.map(n => Number(n.style.getPropertyValue('--v')))"
     )
     assert max(shades) == shades[1] == 1
     page.keyboard.press("ArrowRight")
-    assert detail(page).startswith("schläft comes most from sleeping")
+    assert detail(page).startswith("schläft translates sleeping · comes most from sleeping")
     lit = card.locator("button.word").evaluate_all("all => all.map(n => Number(n.style.getPropertyValue('--v')))")
     assert max(lit[:2]) == 1  # the words before, and no others
     assert max(lit[2:]) == 0
@@ -106,6 +109,67 @@ def test_methods_one_below_the_other_light_up_together(open_page, result):
     assert page.get_by_label("Method or model").input_value() == "attention"
 
 
+def test_lines_between_source_and_target(open_page, result):
+    page = open_page(render([replace(result, links={(0, 0), (1, 1)})]))
+    page.get_by_label("lines", exact=True).check()
+    assert page.locator("path.link").count() == 2
+    page.locator("svg.lines text", has_text="Katze").click()
+    assert "Katze translates cat" in detail(page)
+    shown = page.locator("path").evaluate_all(
+        "all => all.filter(n => n.style.strokeOpacity > 0.2).map(n => [n.getAttribute('class'), n.target])"
+    )
+    assert ["link", 1] in shown
+    assert {target for _, target in shown} == {1}
+
+
+@pytest.mark.parametrize("view", ["heat map", "lines"])
+def test_a_card_is_saved_as_svg_and_png(open_page, result, view, tmp_path):
+    page = open_page(render([make_result([f"▁{PAYLOAD}", "</s>"], ["▁Katze", "</s>"])]))
+    page.get_by_label(view, exact=True).check()
+    for kind, start in (("svg", b"<svg"), ("png", b"\x89PNG")):
+        with page.expect_download() as download:
+            page.get_by_label("Save this card").select_option(kind)
+        download.value.save_as(tmp_path / f"card.{kind}")
+        found = (tmp_path / f"card.{kind}").read_bytes()
+        assert found.startswith(start)
+        assert len(found) > 1000
+    text = (tmp_path / "card.svg").read_text(encoding="utf-8")
+    drawn = ElementTree.fromstring(text)
+    assert PAYLOAD in [node.text for node in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert not [node for node in drawn.iter() if node.tag.endswith(("script", "img"))]
+    assert "var(" not in text  # colours hold outside the page
+
+
+def test_head_browser(open_page, result):
+    weights = np.stack([np.eye(5), np.full((5, 5), 0.2)])
+    maps = [HeadMaps("Cross-attention", result.target_tokens, result.source_tokens, {0: ([0, 3], weights)})]
+    page = open_page(render([result], heads=[maps]))
+    page.locator("summary", has_text="Attention heads").click()
+    page.get_by_role("button", name="layer 0, head 3").click()
+    table = page.get_by_role("table", name="Cross-attention, layer 0, head 3")
+    assert set(table.locator("tbody td").all_inner_texts()) == {"20"}
+    page.get_by_role("button", name="layer 0, head 0").click()
+    assert page.locator(".heads tbody td").all_inner_texts()[:3] == ["100", "", ""]
+
+
+@pytest.mark.parametrize("width", [360, 1100])
+def test_fifty_words_stay_within_the_window(open_page, width):
+    words = [f"▁word{i}" for i in range(50)] + ["</s>"]
+    page = open_page(render([make_result(words, words)]))
+    page.set_viewport_size({"width": width, "height": 800})
+    page.locator("table.map").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.evaluate("document.querySelector('.scroll').scrollTo(600, 400)")
+    box, head, row = page.evaluate(
+        """['.scroll', '.map thead tr:last-child th:nth-child(30)', '.map tbody tr:nth-child(30) th'].map((name) => {
+          const at = document.querySelector(name).getBoundingClientRect();
+          return [at.left, at.top];
+        })"""
+    )
+    assert head[1] == pytest.approx(box[1], abs=2)  # column names stay at the top, row names on the left
+    assert row[0] == pytest.approx(box[0], abs=4)
+
+
 def test_scores_that_are_no_parts_are_not_per_cent(open_page, result):
     page = open_page(render([replace(result, source=result.source - 0.2, method="saliency", conservation_gap=None)]))
     page.get_by_role("button", name="Katze").click()
@@ -126,7 +190,9 @@ def test_keyboard_and_screen_reader(open_page, result):
     page.keyboard.press("End")
     assert page.locator(":focus").inner_text().strip() == "</s>"
     page.keyboard.press("Home")
-    page.keyboard.press("Tab")  # one stop a sentence
+    page.keyboard.press("Tab")  # one stop for the words of a sentence, one to save it
+    assert page.locator(":focus").get_attribute("aria-label") == "Save this card"
+    page.keyboard.press("Tab")
     assert page.locator(":focus").inner_text().strip() == "C"
     seen = page.locator("article.card").first.aria_snapshot()
     share = round(100 * float(result.to_words().source_contribution[1]))

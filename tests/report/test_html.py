@@ -3,10 +3,13 @@
 import html.parser
 import json
 import re
+from base64 import b64decode
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from hf_nmt_interp.analysis.head_maps import HeadMaps
 from hf_nmt_interp.report.html import frame, render, render_table
 from tests.made_up_results import PAYLOAD, make_result
 
@@ -114,6 +117,17 @@ def test_word_results_have_no_subword_switch(result) -> None:
     switch = 'name="level"'
     assert switch in render([result])
     assert switch not in render([result.to_words()])
+
+
+def test_heads_are_bytes_of_their_weights(result) -> None:
+    weights = np.array([[[0.0, 1.0], [0.4, 0.6]]])
+    maps = [HeadMaps("Cross-attention", ["x", PAYLOAD], ["a", "b"], {2: ([5], weights)})]
+    (card,) = _Page(render([result], heads=[maps])).data
+    (kind,) = card["heads"]
+    assert (kind["name"], kind["rows"], kind["columns"]) == ("Cross-attention", ["x", PAYLOAD], ["a", "b"])
+    assert (kind["layers"][0]["layer"], kind["layers"][0]["heads"]) == (2, [5])
+    assert list(b64decode(kind["layers"][0]["weights"][0])) == [0, 255, 102, 153]
+    assert "heads" not in _Page(render([result])).data[0]
 
 
 def test_no_results() -> None:

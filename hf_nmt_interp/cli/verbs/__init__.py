@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import Any
 
 VERBS = (
-    "demo", "translate", "attribute", "align", "check", "check-table", "aer", "best-attention", "alignment-table",
-    "contributions", "faithfulness", "compare-methods", "detached", "heads", "merge", "push", "calibration", "prune",
-    "pruning-table", "train", "env",
+    "demo", "app", "translate", "attribute", "align", "check", "check-table", "aer", "best-attention",
+    "alignment-table", "contributions", "faithfulness", "compare-methods", "detached", "heads", "merge", "push",
+    "calibration", "prune", "pruning-table", "train", "env",
 )  # fmt: skip
 
 

@@ -61,6 +61,7 @@ def run(args: argparse.Namespace) -> None:
         check_text(f"sentence {number}", sentence)
     model, tokenizer = load(args.model)
     from hf_nmt_interp.analysis.alignment import add_links
+    from hf_nmt_interp.analysis.head_maps import head_maps
     from hf_nmt_interp.attribution.api import attribute
     from hf_nmt_interp.report.html import render
 
@@ -71,7 +72,7 @@ def run(args: argparse.Namespace) -> None:
             show(result.to_words(), console)
         console.print(legend(results[0]))
     with open_output(args.output) as file:
-        file.write(render(results, title=TITLE))
+        file.write(render(results, title=TITLE, heads=[head_maps(model, result) for result in results]))
     page = Path(args.output).resolve().as_uri()
     console.print(Text.assemble("\nWrote ", (args.output, "bold"), ": open it in a browser to see every number."))
     console.print(page, soft_wrap=True, highlight=False, markup=False)  # in one piece, to be clicked

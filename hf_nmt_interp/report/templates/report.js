@@ -2,7 +2,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const cards = [...document.querySelectorAll("article.card")];
 const tip = document.getElementById("tip");
-let level = "word";
+let level = "word", form = "map"; // units, and how they are drawn: "map" or "lines"
 const low = () => Number(document.getElementById("low")?.value ?? 0) / 100;
 
 function make(tag, properties, ...children) {
@@ -56,9 +56,10 @@ function draw(card) {
     make("span", { textContent: "Sentence " + (Number(card.dataset.index) + 1) }), make("span", {}));
   if (views.length === 1) top.lastChild.append(view.name + gapText(card.panels[0].shown));
   else top.lastChild.append(switcher(card, views, view), all ? "" : gapText(card.panels[0].shown));
-  card.replaceChildren(top, ...card.panels);
+  const heads = data[card.dataset.index].heads;
+  card.replaceChildren(top, ...card.panels, ...(heads ? [headBrowser(heads)] : []), saver(card));
   card.style.minHeight = ""; // it kept the place of what is drawn now
-  card.drawn = level;
+  card.drawn = level + form;
 }
 
 function switcher(card, views, view) {
@@ -103,7 +104,7 @@ function makePanel(card, view, named) {
     make("ul", { className: "words", ariaLabel: "Source" }, side("source", "li"), ...panel.sources),
     make("div", { className: "words", role: "group", ariaLabel: "Target" }, side("target", "span"), ...panel.targets),
     panel.detail,
-    make("div", { className: "scroll" }, heatMap(panel, shown)));
+    make("div", { className: "scroll" }, form === "map" ? heatMap(panel, shown) : lineView(card, panel, shown)));
   light(panel, null);
   return panel;
 }
@@ -152,7 +153,8 @@ function heatMap(panel, shown) {
     return row;
   });
   const label = "What contributed to each target " + unitName();
-  return make("table", { className: "map", ariaLabel: label }, head, make("tbody", {}, ...panel.rows));
+  const dense = shown.source_tokens.length + columns > 36;
+  return make("table", { className: dense ? "map dense" : "map", ariaLabel: label }, head, make("tbody", {}, ...panel.rows));
 }
 
 // Choose target unit t, also where the card explains the same translation by other methods.
@@ -173,7 +175,8 @@ function light(panel, t) {
     shade(word, 0, 1);
     word.classList.toggle("linked", t !== null && Boolean(shown.links?.[t].includes(i)));
   });
-  panel.rows.forEach((row, j) => row.classList.toggle("chosen", j === t));
+  panel.rows?.forEach((row, j) => row.classList.toggle("chosen", j === t));
+  panel.lines?.forEach((line) => showLine(line, t));
   if (t === null) {
     panel.detail.replaceChildren("Choose a target " + unitName() + " to see where it comes from.");
     return;
@@ -215,12 +218,12 @@ function describe(shown, t) {
 const nearby = new IntersectionObserver((entries) => {
   for (const entry of entries) {
     entry.target.near = entry.isIntersecting;
-    if (entry.isIntersecting && entry.target.drawn !== level) draw(entry.target);
+    if (entry.isIntersecting && entry.target.drawn !== level + form) draw(entry.target);
   }
 }, { rootMargin: "600px" });
 cards.forEach((card) => nearby.observe(card));
 addEventListener("beforeprint", () => {
-  cards.filter((card) => card.drawn !== level).forEach(draw);
+  cards.filter((card) => card.drawn !== level + form).forEach(draw);
   for (const map of document.querySelectorAll("table.map")) { // its width in em, by which it is fitted to the paper
     map.style.setProperty("--ems", map.offsetWidth / parseFloat(getComputedStyle(map).fontSize));
   }
@@ -229,6 +232,11 @@ addEventListener("beforeprint", () => {
 document.querySelectorAll("input[name=level]").forEach((input) => input.addEventListener("change", () => {
   level = input.value;
   cards.filter((card) => card.near).forEach(draw);
+}));
+
+document.querySelectorAll("input[name=view]").forEach((input) => input.addEventListener("change", () => {
+  form = input.value;
+  drawAll();
 }));
 
 function drawAll() {
