@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     help = "file of their translations (default: the model's)"
     parser.add_argument("target", type=InputFile, metavar="TARGET", nargs="?", help=help)
     group = parser.add_argument_group("alignment")
-    default = "the model's alignment head, or its best attention, chosen on the first 40 lines"
+    default = "the model's alignment head, or its best attention, chosen on the first lines (at most 40)"
     help = f"as for attribute, or several, e.g. attention+smoothgrad:sigma=0.2 (default: {default})"
     group.add_argument("--method", metavar="NAME", help=help)
     group.add_argument("--preset", choices=PRESETS, help="instead of --method, see above")
