@@ -2,8 +2,9 @@
 
 One pass over the pairs ranks all layers and heads (-, in JSON null: the mean of a layer's), plain and shifted by a
 step. --save writes a copy of the model with the first row in its config: its `attention` means that layer and head,
-and the verb align uses it if no --method is named. --ctranslate2 prints the best row without shift as CTranslate2
-writes it in a config.json, `{"alignment_heads": [[layer, head]]}`, with all heads of the layer for their mean.
+and the verb align uses it if no --method is named and the model has no alignment head. --ctranslate2 prints the best
+row without shift as CTranslate2 writes it in a config.json, `{"alignment_heads": [[layer, head]]}`, with all heads of
+the layer for their mean.
 
 Examples:
   hf-nmt-interp best-attention --gold gold.txt train.en train.de
