@@ -101,12 +101,31 @@ def joint_links(
     >>> [sorted(joint_links(forward, backward, least=p)) for p in (0, 0.8)]
     [[(0, 0), (1, 1)], [(0, 0)]]
     """
-    if not 0 <= least <= 1:
-        raise InputError("least", least, "must be from 0 to 1")
     scores = joint_scores(forward, backward)
     one, other = (extract_links(direction, extraction, threshold) for direction in (scores, scores.T))
-    share = np.sqrt(normalise(scores) * normalise(scores.T).T)
-    return {(i, j) for i, j in symmetrize(one, flip(other), heuristic) if share[j, i] >= least}
+    return at_least(symmetrize(one, flip(other), heuristic), mutual_shares(scores, scores.T), least)
+
+
+def mutual_shares(forward: np.ndarray, backward: np.ndarray) -> np.ndarray:
+    """[target words, source words]: geometric mean of a link's shares of the scores of its two words.
+
+    `forward` and `backward` as of `joint_scores`, or joint scores and their transpose.
+
+    >>> mutual_shares(np.array([[3.0, 1.0]]), np.array([[1.0], [1.0]])).round(3).tolist()
+    [[0.866, 0.5]]
+    """
+    return np.sqrt(normalise(forward) * normalise(backward).T)
+
+
+def at_least(links: Links, shares: np.ndarray, least: float) -> Links:
+    """The links whose share [target words, source words] is not below `least`.
+
+    >>> at_least({(0, 0), (1, 0)}, np.array([[0.8, 0.1]]), 0.2)
+    {(0, 0)}
+    """
+    if not 0 <= least <= 1:
+        raise InputError("least", least, "must be from 0 to 1")
+    return {(i, j) for i, j in links if shares[j, i] >= least}
 
 
 def combined_scores(scores: Sequence[np.ndarray]) -> np.ndarray:

@@ -53,6 +53,14 @@ class AttentionChoice(NamedTuple):
         """Of the method `attention`."""
         return {"layer": self.layer, "head": self.head, "shifted": self.shifted}
 
+    def ctranslate2(self, model: Any) -> dict[str, list[list[int]]]:
+        """`alignment_heads` as in a config.json of CTranslate2: [layer, head] of each head, of a mean all of them."""
+        if self.shifted:
+            problem = "CTranslate2 returns the attention of the step that predicts a token"
+            raise InputError("shifted", None, problem, "choose attention without shift")
+        heads = any_parts(model).cross[self.layer].heads if self.head is None else [self.head]
+        return {"alignment_heads": [[self.layer, head] for head in heads]}
+
 
 _CHOSEN: WeakKeyDictionary[Any, tuple[int, AttentionChoice]] = WeakKeyDictionary()  # with the version of the weights
 

@@ -39,7 +39,7 @@ def load(
 
     >>> model, tokenizer = load("demo:en-de")
     >>> type(model).__name__, model.training
-    ('MarianMTModel', False)
+    ('AlignedMarianMTModel', False)
     """
     from transformers import AutoModelForSeq2SeqLM
 

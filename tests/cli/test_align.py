@@ -16,13 +16,14 @@ import pytest
 
 import hf_nmt_interp as hni
 from hf_nmt_interp.analysis.alignment import extract_links, joint_links, joint_scores
-from hf_nmt_interp.analysis.own_attention import choose_attention
+from hf_nmt_interp.analysis.own_attention import AttentionChoice, choose_attention
 from hf_nmt_interp.analysis.symmetrization import flip
 from hf_nmt_interp.cli import sharded_run
 from hf_nmt_interp.cli.loading import load
 from hf_nmt_interp.cli.shards import ShardFolder
 from hf_nmt_interp.cli.verbs import align as verb
 from hf_nmt_interp.decoding.pairs import Pairs
+from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.pharaoh import format_links, read_links
 from tests.shard_files import bytes_of
 from tests.tiny_tokenizers import ENGLISH, GERMAN
@@ -141,6 +142,28 @@ def test_json_and_stdin(align, tiny, files, monkeypatch) -> None:
     assert [row["source"] for row in rows] == [line.split() for line in ENGLISH]
     assert [row["target"] for row in rows] == [line.split() for line in GERMAN]
     assert [{(i, j) for i, j in row["links"]} for row in rows] == links
+    soft = [found.soft for found in hni.align_words(*tiny, ENGLISH, GERMAN, method="attention")]
+    for row, shares in zip(rows, soft, strict=True):
+        assert row["scores"] == pytest.approx([shares[j, i] for i, j in row["links"]], abs=6e-5)
+
+
+def test_least_leaves_out_links_with_small_shares(align, tiny, files, model_folder) -> None:
+    pairs = ENGLISH[:4], GERMAN[:4]
+    for file, lines in zip(files, pairs, strict=True):
+        file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    found = hni.align_words(*tiny, *pairs, method="attention")
+    least = sorted(a.soft[j, i] for a in found for i, j in a.links)[4]
+    kept = [{(i, j) for i, j in a.links if a.soft[j, i] >= least} for a in found]
+    assert [set(a.links) for a in found] != kept
+    assert align(*files, "--least", least).out == pharaoh(kept)
+    assert "least: 3.0 must be from 0 to 1" in align(*files, "--least", 3).err
+    other = hni.align_words(*tiny, *pairs[::-1], method="attention")
+    out = align(*files, "--reverse-model", model_folder, "--symmetrize", "union", "--format", "json").out
+    for line, a, b in zip(out.splitlines(), found, other, strict=True):
+        row = json.loads(line)
+        assert {(i, j) for i, j in row["links"]} == a.links | flip(b.links)
+        shares = [(a.soft[j, i] * b.soft[i, j]) ** 0.5 for i, j in row["links"]]
+        assert row["scores"] == pytest.approx(shares, abs=6e-5)
 
 
 def test_two_directions(align, tiny, files, model_folder) -> None:
@@ -165,7 +188,6 @@ def test_two_directions(align, tiny, files, model_folder) -> None:
     both_ways = "--reverse-model", model_folder, "--joint", "--least"
     code, out, _ = align(*files, "--method", method, *both_ways, 0.3)
     assert (code, out) == (0, pharaoh(both))
-    assert "--least: is for the scores of both directions; give --joint" in align(*files, "--least", 0.3).err
     assert "least: 3.0 must be from 0 to 1" in align(*files, *both_ways, 3).err
     assert "--set: of several methods each" in align(*files, "--method", method, "--set", "layer=0").err
     assert "--method: 'oracle' is not one of" in align(*files, "--method", "attention+oracle").err
@@ -473,6 +495,17 @@ class TestBestAttention:
         _, head, _, *rows, _ = out.splitlines()
         assert head.split() == ["layer", "head", "shifted", "aer"]
         assert len(rows) == 10
+
+    def test_alignment_heads_for_ctranslate2(self, best, tiny, tmp_path) -> None:
+        ran = best("--ctranslate2")
+        assert (ran.code, json.loads(ran.out)) == (0, {"alignment_heads": [[1, 1]]})
+        best("--ctranslate2", "--output", tmp_path / "heads.json")
+        assert (tmp_path / "heads.json").read_text() == ran.out
+        number = tiny[0].config.decoder_attention_heads
+        mean = AttentionChoice(0, None, False, 0.1).ctranslate2(tiny[0])
+        assert mean == {"alignment_heads": [[0, head] for head in range(number)]}
+        with pytest.raises(InputError, match="shifted: CTranslate2 returns the attention of the step that predicts"):
+            AttentionChoice(0, None, True, 0.1).ctranslate2(tiny[0])
 
     def test_errors(self, best, tmp_path) -> None:
         gold, target = tmp_path / "gold", tmp_path / "in.de"

@@ -4,6 +4,8 @@ Files have one sentence a line, UTF-8; words are what stands between spaces, cou
 is led through the given translations; with one it translates (--translations keeps what it wrote). Each line gives
 one line of links `source-target`, which is empty for a line without words and for one that cannot be aligned; the
 reason is printed and listed in OUTPUT.bad, or with --strict the run stops. Memory does not grow with the files.
+With --format json each link has a score, its share of the scores of its target word, or with two directions the
+geometric mean of its shares of both words; --least leaves out links below it.
 --output appears when it is complete; until then OUTPUT.shards keeps what is done, and --resume continues from there.
 With --shards the work can be split over processes; merge joins the shards.
 
@@ -17,8 +19,8 @@ Examples:
   hf-nmt-interp align train.en train.de --output train.links
   hf-nmt-interp align --preset balanced train.en train.de
   hf-nmt-interp align --method attention --set layer=0 --translations hypotheses.de train.en
-  hf-nmt-interp align --method attention --format json train.en train.de
-  hf-nmt-interp align --method attention --extraction mutual train.en train.de
+  hf-nmt-interp align --format json train.en train.de
+  hf-nmt-interp align --extraction mutual --least 0.5 train.en train.de
   hf-nmt-interp align --method attention+saliency --reverse-model demo:de-en --joint --least 0.2 train.en train.de
   hf-nmt-interp align --method attention train.en train.de --shards runs/aligned
 """
@@ -55,11 +57,14 @@ from hf_nmt_interp.text.corpus import Line, Texts
 from hf_nmt_interp.text.files import atomic
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from hf_nmt_interp.analysis.alignment import WordAlignment
 
 # methods beside the model's own attention
 PRESETS = {"fast": "", "balanced": "+saliency:aggregate=li2016", "best": "+saliency:aggregate=li2016+smoothgrad"}
 FORMATS = ("pharaoh", "json")
+_SHOWN = "source", "target", "links", "scores"  # of a line as JSON
 _BOX = {"demo:en-de": "demo:de-en", "demo:de-en": "demo:en-de"}  # translators that know their reverse
 _WORD = re.compile(r"[^ \t\r\v\f]+")  # other spaces, like U+00A0, may be part of a word
 
@@ -85,12 +90,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--symmetrize", metavar="NAME", help=help)
     help = "multiply the soft scores of both directions before links are taken"
     group.add_argument("--joint", action="store_true", help=help)
-    help = "with --joint: leave out links below this share of scores, e.g. 0.2"
+    help = "leave out links below this share of the scores of their words, e.g. 0.2"
     group.add_argument("--least", type=float, metavar="P", help=help)
     add_model(parser)
     add_decoding(parser, batch_size=32)
     group = parser.add_argument_group("output")
-    group.add_argument("--format", choices=FORMATS, help="json: words and links (default: pharaoh)")
+    group.add_argument("--format", choices=FORMATS, help="json: words, links and their shares (default: pharaoh)")
     group.add_argument("--output", type=OutputLines, metavar="FILE", help="default: stdout")
     parser.set_defaults(formats=FORMATS)
     group.add_argument("--translations", type=OutputFile, metavar="FILE", help="where the model's translations go")
@@ -108,9 +113,6 @@ def run(args: argparse.Namespace) -> None:
     for flag in ("symmetrize", "joint"):
         if getattr(args, flag) and not args.reverse_model:
             raise InputError(f"--{flag}", None, "needs the other direction", "give --reverse-model")
-    if args.least is not None and not args.joint:
-        remedy = "give --reverse-model" if args.preset else "give --joint"
-        raise InputError("--least", None, "is for the scores of both directions", remedy)
     if args.shards:
         refuse(args, "output", "format", "translations")
         run_corpus(args, (args.source, args.target), lambda: _Aligner(args))
@@ -184,7 +186,7 @@ def _format(row: Row, kind: str | None = None) -> str:
     from hf_nmt_interp.text.pharaoh import format_links
 
     if kind == "json":
-        return json.dumps({name: row.get(name) or [] for name in ("source", "target", "links")}, ensure_ascii=False)
+        return json.dumps({name: row.get(name) or [] for name in _SHOWN}, ensure_ascii=False)
     return format_links({(i, j) for i, j in row.get("links") or ()})
 
 
@@ -193,13 +195,13 @@ class _Aligner(Job):
 
     merged_formats = ("pharaoh", *Job.merged_formats)
     columns: ClassVar[dict[str, Any]] = {
-        "source": list[str], "target": list[str], "target_text": str, "links": list[list[int]]
+        "source": list[str], "target": list[str], "target_text": str, "links": list[list[int]], "scores": list[float]
     }  # fmt: skip
 
     def __init__(self, args: argparse.Namespace) -> None:
         import numpy as np
 
-        from hf_nmt_interp.analysis.alignment import align_words, joint_links
+        from hf_nmt_interp.analysis.alignment import align_words, at_least
         from hf_nmt_interp.analysis.symmetrization import symmetrize
         from hf_nmt_interp.attribution.registry import parse_method_settings, parse_methods
         from hf_nmt_interp.cli.loading import load, load_for
@@ -207,7 +209,7 @@ class _Aligner(Job):
 
         self.heuristic, self.joint, self.least = args.symmetrize or "grow-diag-final", args.joint, args.least or 0.0
         symmetrize(set(), set(), self.heuristic)  # a wrong name is refused before the work
-        joint_links(np.zeros((0, 0)), np.zeros((0, 0)), least=self.least)
+        at_least(set(), np.zeros((0, 0)), self.least)
         methods = parse_methods(args.method) if args.method else []
         if args.set and len(methods) > 1:
             example = "attention+saliency:aggregate=li2016"
@@ -262,33 +264,41 @@ class _Aligner(Job):
             self.own[n] = {"method": f"{own.get('method')}{':' * bool(settings)}{settings}{more}"}
 
     def rows(self, lines: list[Texts]) -> list[Row]:
-        return [
-            {"source": found.source_words, "target": found.target_words, "target_text": found.target_text}
-            | {"links": [list(link) for link in sorted(found.links)]}
-            for found in self.pairs(lines)
-        ]
+        rows = []
+        for found, shares in self.pairs(lines):
+            links = sorted(found.links)
+            row = {"source": found.source_words, "target": found.target_words, "target_text": found.target_text}
+            scores = [round(float(shares[j, i]), 4) for i, j in links]
+            rows.append(row | {"links": [list(link) for link in links], "scores": scores})
+        return rows
 
-    def pairs(self, lines: list[Texts]) -> "list[WordAlignment]":
-        """Alignments of lines; raises if one is refused."""
-        from hf_nmt_interp.analysis.alignment import align_words, joint_links
-        from hf_nmt_interp.analysis.symmetrization import flip, symmetrize
+    def pairs(self, lines: list[Texts]) -> "list[tuple[WordAlignment, np.ndarray]]":
+        """Alignments of lines with the shares [target words, source words] of links; raises if a line is refused."""
+        from hf_nmt_interp.analysis.alignment import align_words, at_least
 
         texts = [[_WORD.findall(line) for line in side] for side in zip(*lines, strict=True)]
         sources, targets = texts[0], texts[1] if len(texts) > 1 else None
         options = self.settings | self.own[0] | {"generate": self.generate, "words": "spaces"}
         found = align_words(*self.forward, sources, targets, **options)
         if self.backward is None:
-            return found
+            return [(replace(a, links=at_least(a.links, a.soft, self.least)), a.soft) for a in found]
         sides = [a.target_words for a in found], [a.source_words for a in found]
         other = align_words(*self.backward, *sides, **self.settings | self.own[1])
-        how = self.settings["extraction"], self.settings["threshold"], self.least
+        return [self._both(a, b) for a, b in zip(found, other, strict=True)]
 
-        def links(a: "WordAlignment", b: "WordAlignment") -> Any:
-            if self.joint:
-                return joint_links(a.scores, b.scores, self.heuristic, *how)
-            return symmetrize(a.links, flip(b.links), self.heuristic)
+    def _both(self, a: "WordAlignment", b: "WordAlignment") -> "tuple[WordAlignment, np.ndarray]":
+        """One alignment of two directions, and the shares of links."""
+        from hf_nmt_interp.analysis.alignment import at_least, joint_links, joint_scores, mutual_shares
+        from hf_nmt_interp.analysis.symmetrization import flip, symmetrize
 
-        return [replace(a, links=links(a, b)) for a, b in zip(found, other, strict=True)]
+        if self.joint:
+            how = self.settings["extraction"], self.settings["threshold"], self.least
+            scores = joint_scores(a.scores, b.scores)
+            links, shares = joint_links(a.scores, b.scores, self.heuristic, *how), mutual_shares(scores, scores.T)
+        else:
+            shares = mutual_shares(a.scores, b.scores)
+            links = at_least(symmetrize(a.links, flip(b.links), self.heuristic), shares, self.least)
+        return replace(a, links=links), shares
 
     @staticmethod
     def write(rows: Iterator[Row], kind: str, file: TextIO) -> None:

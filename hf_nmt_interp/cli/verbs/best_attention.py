@@ -2,18 +2,22 @@
 
 One pass over the pairs ranks all layers and heads (-, in JSON null: the mean of a layer's), plain and shifted by a
 step. --save writes a copy of the model with the first row in its config: its `attention` means that layer and head,
-and the verb align uses it if no --method is named.
+and the verb align uses it if no --method is named and the model has no alignment head. --ctranslate2 prints the best
+row without shift as CTranslate2 writes it in a config.json, `{"alignment_heads": [[layer, head]]}`, with all heads of
+the layer for their mean.
 
 Examples:
   hf-nmt-interp best-attention --gold gold.txt train.en train.de
   hf-nmt-interp best-attention --gold gold.txt train.en train.de --top 3 --save best
+  hf-nmt-interp best-attention --gold gold.txt train.en train.de --ctranslate2
   hf-nmt-interp best-attention --gold gold1.txt train.en train.de --gold-base 1 --format json
 """
 
 import argparse
+import json
 
 from hf_nmt_interp.cli.arguments import add_gold, add_model, add_output, positive, read_gold_pairs
-from hf_nmt_interp.cli.output import write_rows
+from hf_nmt_interp.cli.output import open_output, write_rows
 from hf_nmt_interp.cli.paths import OutputFolder, check_new_folder
 
 
@@ -21,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_gold(parser)
     parser.add_argument("--top", type=positive, default=10, metavar="N", help="heads to show (default: %(default)s)")
     parser.add_argument("--save", type=OutputFolder, metavar="FOLDER", help="new folder for the model with that head")
+    parser.add_argument("--ctranslate2", action="store_true", help="print alignment_heads instead of the table")
     parser.add_argument("--batch-size", type=positive, default=16, metavar="N", help="default: %(default)s")
     add_model(parser)
     add_output(parser, ("table", "json", "tsv"))
@@ -41,5 +46,10 @@ def run(args: argparse.Namespace) -> None:
     if args.save is not None:
         rates[0].store(model)
         save_whole(args.save, model, tokenizer)
+    if args.ctranslate2:
+        best = next(choice for choice in rates if not choice.shifted)
+        with open_output(args.output) as file:
+            file.write(json.dumps(best.ctranslate2(model)) + "\n")
+        return
     rows = [choice._asdict() | {"aer": round(choice.aer, 6)} for choice in rates[: args.top]]
     write_rows(rows, args, title="Attention that aligns best")

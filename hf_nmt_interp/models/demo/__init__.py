@@ -32,7 +32,7 @@ def find_model(name: str, argument: str = "--model") -> str:
 
 
 def load_demo(direction: str = "en-de") -> tuple[Any, Any]:
-    """A small translator and its tokenizer, from inside the package, in float32.
+    """A small translator with an alignment head and its tokenizer, from inside the package, in float32.
 
     Args:
         direction: "en-de" or "de-en".
@@ -42,7 +42,9 @@ def load_demo(direction: str = "en-de") -> tuple[Any, Any]:
     (4, 8, 'torch.float32')
     """
     import torch
-    from transformers import MarianMTModel, MarianTokenizer
+    from transformers import MarianTokenizer
+
+    from hf_nmt_interp.models.aligned import AlignedMarianMTModel
 
     folder = demo_folder(direction)
-    return MarianMTModel.from_pretrained(folder, dtype=torch.float32), MarianTokenizer.from_pretrained(folder)
+    return AlignedMarianMTModel.from_pretrained(folder, dtype=torch.float32), MarianTokenizer.from_pretrained(folder)

@@ -1,0 +1,91 @@
+"""How often the tags of a word end up at its translation: mark-up transfer, scored by the links of another aligner."""
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hf_nmt_interp.analysis.markup import transfer_markup
+from hf_nmt_interp.attribution.registry import parse_method
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.corpus import Pair
+from hf_nmt_interp.text.pharaoh import Links
+
+_TAG = re.compile(r"<(/?)t(\d+)>")
+
+
+def tag_transfer(
+    model: Any,
+    tokenizer: Any,
+    pairs: Sequence[Pair],
+    gold: tuple[Sequence[Links], Sequence[Links]],
+    methods: Mapping[str, str | None],
+    tags: int = 1,
+    seed: int = 0,
+) -> dict[str, float]:
+    """Share of tags on the right words, by each method of alignment.
+
+    A tag is right if it covers all target words that are surely linked to its word, and none that are not even
+    possibly linked. Tagged words are drawn among those with a sure link and without punctuation; pairs with fewer of
+    them than `tags` are left out.
+
+    Args:
+        model: a translator.
+        tokenizer: its tokenizer.
+        pairs: of sentences; words stand between spaces.
+        gold: sure and possible links of each pair, which include the sure ones.
+        methods: name -> method of `align`, with its settings; None for the model's own.
+        tags: tagged words in each sentence.
+        seed: of the draw.
+    """
+    draw = random.Random(seed)
+    chosen: list[tuple[int, list[int]]] = []
+    for n, ((source, _), sure) in enumerate(zip(pairs, gold[0], strict=True)):
+        words = sorted({i for i, _ in sure if source.split()[i].isalnum()})
+        if len(words) >= tags:
+            chosen.append((n, sorted(draw.sample(words, tags))))
+    if not chosen:
+        raise InputError("pairs", len(pairs), f"none has {tags} linked words to tag", "give others")
+    sources, targets = [tagged(pairs[n][0], words) for n, words in chosen], [pairs[n][1] for n, _ in chosen]
+    shares = {}
+    for name, method in methods.items():
+        own, settings = parse_method(method) if method else (None, {})
+        found = transfer_markup(sources, model, tokenizer, targets, method=own, **settings)
+        right = [
+            _linked(gold[0][n], word) <= covered_words(text, word) <= _linked(gold[1][n], word)
+            for (n, words), text in zip(chosen, found, strict=True)
+            for word in words
+        ]
+        shares[name] = sum(right) / len(right)
+    return shares
+
+
+def tagged(source: str, words: Sequence[int]) -> str:
+    """A sentence with a tag around each of these words.
+
+    >>> tagged("a red car", [1])
+    'a <t1>red</t1> car'
+    """
+    return " ".join(f"<t{i}>{word}</t{i}>" if i in words else word for i, word in enumerate(source.split()))
+
+
+def covered_words(text: str, tag: int) -> set[int]:
+    """Words between spaces that a tag covers, in part or whole.
+
+    >>> sorted(covered_words("ein <t1>rotes</t1> <t2>Auto</t2>.", 2))
+    [2]
+    """
+    covered, inside = set(), False
+    for number, word in enumerate(text.split()):
+        at = 0
+        for match in [*_TAG.finditer(word), None]:
+            if inside and word[at : match.start() if match else None]:
+                covered.add(number)
+            if match:
+                inside = not match[1] if int(match[2]) == tag else inside
+                at = match.end()
+    return covered
+
+
+def _linked(links: Links, word: int) -> set[int]:
+    return {j for i, j in links if i == word}
