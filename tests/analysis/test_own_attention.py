@@ -122,3 +122,11 @@ def test_nothing_to_choose_by(translator):
     empty = Pairs.caught(model, tokenizer, [Translation([0], [0])])
     with pytest.raises(InputError, match="sources: have no words to align; name a method"):
         choose_attention(model, empty)
+
+
+@pytest.mark.parametrize("direction", ["en-de", "de-en"])
+def test_an_alignment_head_leaves_the_choice_for_a_translator_in_the_box(direction):
+    model, _ = hni.load_demo(direction)
+    known = module.known_choice(model, cached=False)
+    assert known == module.known_choice(model.without_head(), cached=False)
+    assert known is not None
