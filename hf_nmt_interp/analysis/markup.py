@@ -6,14 +6,13 @@ nested as before.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from html import unescape
 from itertools import accumulate, chain, islice, zip_longest
 from typing import Any, NamedTuple, overload
 
 from hf_nmt_interp.analysis.alignment import WordAlignment, align_words
 from hf_nmt_interp.decoding.translators import takes_names
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.text.markup import CLOSING, SEPARATOR, Node, parse, sentences, separated, strip_markup
+from hf_nmt_interp.text.markup import CLOSING, SEPARATOR, Node, parse, sentences, separated, separates, strip_markup
 from hf_nmt_interp.text.pharaoh import Links
 from hf_nmt_interp.text.tokens import as_sentences, separate_punctuation
 
@@ -216,13 +215,13 @@ class _Mark(NamedTuple):
 
     text: str
     closes: bool = False  # an element that covers words
-    spaces: tuple[bool, bool] | None = None  # of a point
+    spaces: tuple[bool, bool] | None = None  # of a point, or of an element without words
 
 
 def _render(marks: list[_Mark], first: bool, spaced: bool, next_word: str) -> str:
     """The marks of a gap with its space; points get spaces as in the source where `_tidy` drops them again."""
-    if any(mark.spaces == (False, False) and unescape(mark.text).isspace() for mark in marks):
-        spaced = False  # `&nbsp;` is the space
+    if any(map(separates, (mark.text for mark in marks))) and all(not any(mark.spaces or ()) for mark in marks):
+        spaced = False  # `&nbsp;` or `<br>` is the space
     before_punctuation = next_word.startswith(CLOSING) or not next_word
     if spaced:  # closing tags and points that follow a word stand before the space
         cut = 1 + max((n for n, mark in enumerate(marks) if mark.closes), default=-1)
@@ -274,7 +273,7 @@ class _Placing:
             yield start, _Mark(child.open, spaces=child.spaces if child.is_point else None)
             if not child.is_point:
                 yield from self.marks(child, (start, end))
-                yield end, _Mark(child.close, closes=start < end)
+                yield end, _Mark(child.close, start < end, None if start < end else (False, False))
 
     def set_read_apart(self, node: Node) -> None:
         """Keep the links of words that stand for points: they say nothing about elements."""
@@ -309,6 +308,9 @@ class _Placing:
         if whole := [n for n, words in waiting.items() if words and words == self._inside(parent)]:
             return {whole[0]: span}
         found = {n: own for n, words in waiting.items() if (own := self._whole_sentences(words, span))}
+        for n in (n for n in waiting if n not in found and parent.children[n].is_quoted):
+            if own := self._hull(waiting[n], span, found.values()):
+                found[n] = own
         for linked in (self.linked, self.more):
             while True:
                 left = {n: list(_options(waiting[n], linked, span, found.values())) for n in waiting if n not in found}
@@ -319,6 +321,13 @@ class _Placing:
                 _, length, start = max(options[n])
                 found[n] = (-start, length - start)
         return found
+
+    def _hull(self, words: set[int], span: Span, taken: Iterable[Span]) -> Span | None:
+        """From the first to the last target word of these, if most of the words between them are theirs, too."""
+        own = [j for j in range(*span) if self.linked[j] & words]
+        start, end = (own[0], own[-1] + 1) if own else (0, 0)
+        is_free = 2 * len(own) > end - start and not any(a < end and start < b for a, b in taken)
+        return (start, end) if is_free else None
 
     def _whole_sentences(self, words: set[int], span: Span) -> Span | None:
         """The target words of the sentences that these are the words of, if they are whole."""
@@ -337,14 +346,20 @@ class _Placing:
         gap = span[1] if before else span[0]
         for k, is_before in (near for pair in zip_longest(*sides) for near in pair if near):
             if targets := [j for j in range(*span) if k in self.linked[j]]:
+                targets = [j for j in targets if not any(a <= j < b for a, b in taken)] or targets
                 gap = max(targets) + 1 if is_before else min(targets)
                 break
         for start, end in taken:
             if start < gap < end:
                 gap = start if gap - start <= end - gap else end
-        if node.is_word:
+        if node.is_word or separates(node.open):
             inner = {n for start, end in taken for n in range(start + 1, end)}
-            free = [n for n in range(span[0], span[1] + 1) if self.free[n] and n not in inner]
+            near = (
+                range(span[0], span[1] + 1)
+                if node.is_word
+                else range(max(gap - 1, span[0]), min(gap + 1, span[1]) + 1)
+            )
+            free = [n for n in near if self.free[n] and n not in inner]
             gap = min(free, key=lambda n: abs(n - gap), default=gap)
         return gap
 

@@ -6,6 +6,7 @@ Definitions: docs/methods.md, Contribution statistics.
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,7 +24,7 @@ from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.decoding.translators import takes_names
 from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.studies.prefixes import PREFIXES, LengthSet
-from hf_nmt_interp.text.progress import track
+from hf_nmt_interp.text.progress import estimate, track
 from hf_nmt_interp.text.tokens import encode_source, encode_target
 
 ACCURACY, KL = "accuracy", "kl_to_final"
@@ -144,8 +145,9 @@ def contribution_study(
     order = sorted(named, key=lambda name: name != final)  # the final model first: the others need its influences
     rows: list[Row] = []
     goals: dict[tuple, list[AttributionResult]] = {}
+    _estimate(named[order[0]], tokenizer, sets, len(named) * len(prefixes), batch_size, method, settings)
     for name in track(order, "Studying"):
-        model: Any = named[name] if hasattr(named[name], "config") else named[name]()
+        model = _loaded(named[name])
         explainer = make_method(model, method, **settings)
         checked = [bucket.checked(model, tokenizer) for bucket in sets]
         for bucket, (prefix, kind) in product(checked, ((prefix, PREFIXES[prefix]) for prefix in prefixes)):
@@ -160,6 +162,30 @@ def contribution_study(
             rows += _rows(curves, dict(zip(_KEYS, (name, prefix, *bucket.lengths), strict=False)))
         del model, explainer
     return ContributionStudy(sorted(rows, key=lambda row: list(named).index(row["model"])))
+
+
+def _loaded(model: Any) -> Any:
+    return model if hasattr(model, "config") else model()
+
+
+def _estimate(
+    model: Any,
+    tokenizer: Any,
+    sets: list[LengthSet],
+    runs: int,
+    batch_size: int,
+    method: str,
+    settings: dict[str, Any],
+) -> None:
+    """Say how long a slow method will take on all sets, by a reference of the first one."""
+
+    @cache
+    def prepared() -> tuple[Any, Pairs]:
+        loaded = _loaded(model)
+        pairs = PREFIXES["reference"].pairs(sets[0].checked(loaded, tokenizer), loaded, tokenizer, seed=0)
+        return make_method(loaded, method, **settings), pairs.typical()
+
+    estimate(method, lambda: explain(*prepared(), batch_size, settings), runs * sum(len(s.sources) for s in sets))
 
 
 def _check(models: Mapping, prefixes: Sequence[str], final: str | None, sources: Sequence, targets: Sequence) -> None:

@@ -1,7 +1,7 @@
 """Inline mark-up: tags and placeholders of a text as a tree, and the text without them, in sentences.
 
-Pairs like `<b>...</b>` are elements, which cover words. Points stand between words: `<br/>`, `<x id="1"/>`, `{0}`,
-`%s`, addresses, entities, `<code>...</code>` with what is in it.
+Pairs like `<b>...</b>` and `&lt;...&gt;` are elements, which cover words. Points stand between words: `<br/>`,
+`<x id="1"/>`, `{0}`, `%s`, addresses, other entities, `<b></b>`, `<code>...</code>` with what is in it.
 """
 
 import re
@@ -10,6 +10,7 @@ from html import unescape
 from itertools import pairwise
 
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.tokens import UNSPACED
 
 _ATTRIBUTES = r"""(?:\s(?:"[^"]*"|'[^']*'|[^<>"'])*)?"""
 # elements that are not translated
@@ -30,7 +31,7 @@ _ITEM = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
-_BREAK = re.compile(r"<(?:br|hr)\s*/?>(?=\S)", re.IGNORECASE)  # separates words without a space
+_BREAK = re.compile(rf"<(?:br|hr){_ATTRIBUTES}/?>", re.IGNORECASE)  # separates words without a space
 _BLOCK = re.compile(  # tags at which a sentence ends
     rf"</?(?:p|div|li|ul|ol|dl|dt|dd|table|tr|td|th|h[1-6]|section|article|blockquote|option){_ATTRIBUTES}/?>",
     re.IGNORECASE,
@@ -42,8 +43,9 @@ _ABBREVIATED = re.compile(  # initials, ordinal numbers, titles: no end of a sen
 )
 _IN_WORDS = "'’-\u00ad\u2010\u2011"  # marks inside words
 CLOSING = tuple(".,;:!?)]}»”…%")  # marks that follow a word without a space
+_PAIRS = {"<": ">", '"': '"', "“": "”", "„": "“", "«": "»", "‹": "›"}  # entities that enclose words
 _DEEPEST = 100  # nested tags
-_POINT = "\0"  # stands for a point while whitespace is tidied
+_POINT, _BREAK_POINT = "\0", "\1"  # stand for a point while whitespace is tidied
 
 
 @dataclass
@@ -64,6 +66,11 @@ class Node:
         return not self.close
 
     @property
+    def is_quoted(self) -> bool:
+        """Whether it is an element of entities, `&lt;...&gt;`."""
+        return not self.is_point and self.open[:1] == "&"
+
+    @property
     def is_word(self) -> bool:
         """Whether it is a point that needs spaces around it: an address, `AT&amp;T`."""
         return self.is_point and self.open[:1].isalnum()
@@ -79,7 +86,7 @@ def parse(text: str, ampersand: str = "") -> tuple[Node, str]:
     for match in _ITEM.finditer(text):
         plain += text[at : match.start()]
         at, item, name = match.end(), match[0], match["name"] or match["number"]
-        size = len("".join(plain.replace(_POINT, "").split()))
+        size = len(_bare(plain))
         before, after = not plain or plain[-1].isspace(), at == len(text) or text[at].isspace() or text[at] in CLOSING
         character = unescape(match["entity"] or "")
         if character and (character.isalnum() or character in _IN_WORDS):
@@ -94,14 +101,14 @@ def parse(text: str, ampersand: str = "") -> tuple[Node, str]:
                 raise InputError("source", None, f"{item} at {match.start()} closes no open tag; tags must be nested")
             node.close, node.end = item, size
             begin, before, length = begins.pop()
-            if size == node.start and any(child.is_point for child in node.children):
+            if size == node.start:
                 # without text inside, it moves in one piece
                 open_nodes[-1].children[-1] = Node(text[begin:at], size, end=size, spaces=(before, after))
                 plain = plain[:length] + _POINT
         elif name is None or item.endswith("/>") or (name.lower() in _VOID and not re.search(rf"</{name}[\s>]", text)):
             spaces = (True, True) if item[0].isalnum() else (before, after)
             open_nodes[-1].children.append(Node(item, size, end=size, spaces=spaces))
-            plain += _POINT + " " * character.isspace()
+            plain += (_BREAK_POINT if _BREAK.fullmatch(item) else _POINT) + " " * character.isspace()
         else:
             node = Node(item, size, close="?")
             open_nodes[-1].children.append(node)
@@ -114,7 +121,8 @@ def parse(text: str, ampersand: str = "") -> tuple[Node, str]:
         raise InputError("source", None, f"{open_nodes[-1].open} is not closed", "write &lt; for < that is not a tag")
     plain += text[at:]
     root = open_nodes[0]
-    root.text = "".join(plain.replace(_POINT, "").split())
+    root.children = _paired(root.children)
+    root.text = _bare(plain)
     root.end = len(root.text)
     return root, _tidy(plain)
 
@@ -128,18 +136,52 @@ def strip_markup(text: str) -> str:
     return parse(text)[1]
 
 
+def _paired(nodes: list[Node]) -> list[Node]:
+    """Siblings in which `&lt;word&gt;` and words between quotation marks are elements."""
+    found: list[Node] = []
+    opened, closing = 0, ""
+    for node in nodes:
+        node.children = _paired(node.children)
+        character = unescape(node.open) if node.is_point else ""
+        if closing and character == closing and not node.spaces[0] and found[opened].start < node.start:
+            first, *inner = found[opened:]
+            found[opened:] = [Node(first.open, first.start, node.open, node.start, inner)]
+            closing = ""
+        else:
+            if character in _PAIRS and not node.spaces[1]:
+                opened, closing = len(found), _PAIRS[character]
+            found.append(node)
+    return found
+
+
+def separates(point: str) -> bool:
+    """Whether a point stands for a space: `<br>`, `&nbsp;`."""
+    return bool(_BREAK.fullmatch(point)) or unescape(point).isspace()
+
+
+def _bare(plain: str) -> str:
+    """Text without points and whitespace."""
+    return "".join(re.sub(f"[{_POINT}{_BREAK_POINT}]", "", plain).split())
+
+
 def _tidy(text: str) -> str:
-    """Drop points: with whitespace around they become one space, or none at the ends and before punctuation marks."""
+    """Drop points: with whitespace around they become one space, or none at the ends and before punctuation marks.
+
+    Breaks between words become a space, too.
+    """
 
     def space(match: re.Match) -> str:
-        run, after = match[0], text[match.end() :]
-        if match.start() == 0 or not after or not re.search(r"\s", run):
+        run, before, after = match[0], text[: match.start()][-1:], text[match.end() : match.end() + 1]
+        if not before or not after:
             return ""
-        if after.startswith(CLOSING) and not run[-1].isspace():
+        if not re.search(r"\s", run):
+            is_break = _BREAK_POINT in run and (before.isalnum() or before in CLOSING) and after.isalnum()
+            return " " * (is_break and not UNSPACED.search(before + after))
+        if after in CLOSING and not run[-1].isspace():
             return ""
         return SEPARATOR if SEPARATOR in run else " "
 
-    return re.sub(rf"(?<!\s)\s*(?:{_POINT}\s*)+", space, text)
+    return re.sub(rf"(?<!\s)\s*(?:[{_POINT}{_BREAK_POINT}]\s*)+", space, text)
 
 
 def _name(tag: str) -> str:
@@ -148,7 +190,7 @@ def _name(tag: str) -> str:
 
 
 def separated(text: str) -> str:
-    return _BLOCK.sub(rf"\g<0>{SEPARATOR}", _BREAK.sub(r"\g<0> ", text))
+    return _BLOCK.sub(rf"\g<0>{SEPARATOR}", text)
 
 
 def sentences(text: str) -> list[str]:

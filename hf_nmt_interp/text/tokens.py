@@ -24,7 +24,7 @@ Words = Literal["pieces", "spaces"] | Segmenter
 
 _ENCODING = threading.Lock()
 # scripts without spaces between words: Thai, Lao, Tibetan, Myanmar, Khmer, kana, Han; punctuation of the last two
-_UNSPACED = re.compile(
+UNSPACED = re.compile(
     "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u19e0-\u19ff\u2e80-\u2fdf\u3001-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
     "\u4e00-\u9fff\ua9e0-\ua9ff\uaa60-\uaa7f\uf900-\ufaff\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff9f"
     "\U00020000-\U000323af]"
@@ -273,7 +273,7 @@ def _word_spans(text: str, subwords: list[Span], punctuation: Punctuation, words
 
 def _is_border(text: str, at: int) -> bool:
     """Whether a word may start there: beside a character of a script without spaces, but not at a combining one."""
-    beside = _UNSPACED.match(text[at - 1]) or _UNSPACED.match(text[at])
+    beside = UNSPACED.match(text[at - 1]) or UNSPACED.match(text[at])
     return bool(beside) and unicodedata.category(text[at]) not in ("Mn", "Mc", "Me", "Lm")
 
 

@@ -42,7 +42,7 @@ CASES = {
     "It isn&#39;t <b>cold</b>.": "Es ist nicht <b>kalt</b>.",
     "Tom said %s is here.": "Tom sagte, hier %s ist hier.",
     "<h1>Good morning</h1><p>How are you?</p>": "<h1>Guten Morgen!</h1> <p>Wie geht es dir?</p>",
-    "I saw her<br>yesterday.": "Ich habe sie<br> gestern gesehen.",
+    "I saw her<br>yesterday.": "Ich habe sie<br>gestern gesehen.",
     "<b>I am hungry.</b> What do you want?": "<b>Ich habe Hunger.</b> Was willst du?",
     "Is this <b>your</b> car?": "Ist das <b>dein</b> Auto?",
     "My father is <em>a doctor</em>.": "Mein Vater ist <em>Arzt</em>.",
@@ -74,6 +74,13 @@ CASES = {
     "<b>My mother</b> is at home.": "<b>Meine Mutter</b> ist zu Hause.",
     "I like <b>tea</b> and %s.": "Ich mag <b>Tee</b> und Tee %s.",
     "It costs %.2f dollars.": "Es kostet %.2f Dollar.",
+    "<br/>The dog is big.": "<br/>Der Hund ist groß.",
+    "The dog<br/>is big.": "Der Hund<br/>ist groß.",
+    "I like <b></b> tea.": "Ich mag <b></b> Tee.",
+    "I like<b></b> tea.": "Ich mag<b></b> Tee.",
+    "I like &lt;tea&gt; now.": "Ich mag jetzt &lt;Tee&gt;.",
+    "She said &quot;I am tired&quot; and left.": "Sie sagte, &quot;ich sei müde&quot; und ging weg.",
+    "&euro;5 &lt;now&gt;": "&lt;Jetzt ist jetzt&gt; &euro;5.",
 }
 
 

@@ -69,12 +69,16 @@ def test_the_pairs_that_a_study_uses_are_counted(run, model_folder, files):
     used, err = counted()
     row = rows_of(run("contributions", *files, "--compare", f"a={model_folder}"))[0]
     lengths = f"of {row['source_tokens']} source and {row['target_tokens']} target tokens"
-    assert 1 < used < len(SOURCES)
-    assert err == f"used {used} of {len(SOURCES)} pairs: those {lengths}\n"
-    assert counted("--pairs", 1) == (1, f"used 1 of {len(SOURCES)} pairs: the first 1 (--pairs) {lengths}\n")
+    given, more = len(SOURCES), "(--lengths and --within take more)\n"
+    assert 1 < used < given
+    others = f"the other {given - used} have other lengths"
+    assert err == f"used {used} of {given} pairs: those {lengths}; {others} {more}"
+    others = f"the other {given - 1} have other lengths or are beyond --pairs"
+    assert counted("--pairs", 1) == (1, f"used 1 of {given} pairs: the first 1 (--pairs) {lengths}; {others} {more}")
     near, err = counted("--within", 7)
-    assert used < near < len(SOURCES)
-    assert err == f"used {near} of {len(SOURCES)} pairs: those {lengths} (--within 7)\n"
+    assert used < near < given
+    others = f"the other {given - near} have other lengths"
+    assert err == f"used {near} of {given} pairs: those {lengths} (--within 7); {others} {more}"
     assert counted("--within", 99) == (len(SOURCES), "")
 
 

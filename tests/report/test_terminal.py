@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import hf_nmt_interp as hni
 from hf_nmt_interp.report.terminal import legend, show, table
 from tests.made_up_results import make_result
 
@@ -32,6 +33,18 @@ def test_words_links_shares_and_log_probabilities(result) -> None:
     assert [row[3] for row in rows] == ["A", "cat", "sleeps"]
     assert [row[-1] for row in rows] == ["-0.50", "-0.50", "-1.00"]
     assert not any("</s>" in line for line in lines)
+
+
+@pytest.mark.parametrize("kind", ["nllb", "mbart", "m2m100"])
+def test_words_are_counted_from_1_after_a_language_token(translator_of, kind) -> None:
+    model, tokenizer = translator_of(kind)
+    pair = "The old baker opens.", "Der alte Bäcker öffnet."
+    result = hni.attribute(model, tokenizer, *pair, method="attention")
+    assert sum(result.source_side.special) == 2  # the end and the language
+    words = replace(result, links={(i, i) for i in range(5)}).to_words()
+    lines = _shown(words).splitlines()
+    assert lines[0].strip() == "The¹ old² baker³ opens⁴ .⁵"
+    assert lines[1].strip() == "→ Der¹ alte² Bäcker³ öffnet⁴ .⁵"
 
 
 def test_subwords_show_special_tokens(result) -> None:

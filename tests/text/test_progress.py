@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.studies.contribution_study import contribution_study
 from hf_nmt_interp.text import progress
 from hf_nmt_interp.text.progress import counting, estimate, progress_bars, track
 
@@ -75,3 +76,14 @@ def test_an_estimate_does_not_report_errors(terminal):
     with progress_bars():
         estimate("lrp", refuse, 100)
     assert "about" not in terminal.getvalue()
+
+
+def test_a_study_of_contributions_tells_its_time_before_it_starts(terminal, translator_of):
+    model, tokenizer = translator_of("marian")
+    pairs = ["A dog sleeps."] * 4, ["Ein Hund schläft."] * 4
+    with progress_bars():
+        contribution_study({"a": model, "b": lambda: model}, tokenizer, *pairs, method="alti")
+    shown = terminal.getvalue()
+    assert "alti: about" in shown
+    assert "for 8 sentences" in shown
+    assert shown.index("about") < shown.index("Studying")

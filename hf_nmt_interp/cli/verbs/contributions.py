@@ -174,7 +174,8 @@ def _report_used(rows: list[Row], given: int, lengths: Any, within: int, limit: 
         if number < given:
             those = f"the first {number:,} (--pairs)" if number == limit else "those"
             text = f"used {number:,} of {given:,} pairs: {those} of {source} source and {target} target tokens{about}"
-            print(text, file=sys.stderr)
+            more = "have other lengths or are beyond --pairs" if number == limit else "have other lengths"
+            print(f"{text}; the other {given - number:,} {more} (--lengths and --within take more)", file=sys.stderr)
 
 
 def model_names(args: argparse.Namespace) -> dict[str, str]:
