@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from hf_nmt_interp.attribution import METHODS
-from hf_nmt_interp.attribution.registry import models_of_methods
+from hf_nmt_interp.attribution.registry import methods_of_models, models_of_methods
 from hf_nmt_interp.cli.main import main
 from tests.made_up_corpus import made_up_pairs, write_parallel
 from tests.pages import PAGES, ROOMS, ROOT, assert_understood, command_lines
@@ -184,6 +184,15 @@ def test_models_of_every_method_are_those_of_the_code():
     page = (ROOT / "docs" / "explain.md").read_text(encoding="utf-8")
     table = page.split("| method | models |\n|---|---|\n")[1].split("\n\n")[0]
     assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", table, re.MULTILINE)) == models_of_methods()
+
+
+def test_methods_of_every_model_are_those_of_the_code():
+    page = (ROOT / "docs" / "explain.md").read_text(encoding="utf-8")
+    head, _, *rows = page[page.index("| model | `lrp` |") :].split("\n\n")[0].splitlines()
+    names = re.findall(r"`(\w+)`", head)
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    found = {row[0]: [name for name, cell in zip(names, row[1:], strict=True) if cell == "yes"] for row in cells}
+    assert found == methods_of_models()
 
 
 def test_definitions_that_docstrings_point_to_exist():

@@ -52,7 +52,7 @@ class AlignedToken:
 @contextmanager
 def align_generation(
     model: PreTrainedModel,
-    tokenizer: Any,
+    tokenizer: Any = None,
     callback: Callable[[AlignedToken], Any] | None = None,
     method: str | None = None,
     **settings,
@@ -65,7 +65,7 @@ def align_generation(
     `alignment_head`, `attention` and `shifted_attention` call back at the end only.
 
     Args:
-        model: any supported translator.
+        model: any supported translator, whose `generate()` is called inside; not a name.
         tokenizer: its tokenizer.
         callback: is called with each `AlignedToken`.
         method: name of an attribution method; None for the alignment head, or `attention` if the model has none.

@@ -182,11 +182,13 @@ class Explained:
 
 
 @contextmanager
-def explain_generation(model: PreTrainedModel, tokenizer: Any, method: str = "lrp", **settings) -> Iterator[Explained]:
+def explain_generation(
+    model: PreTrainedModel, tokenizer: Any = None, method: str = "lrp", **settings
+) -> Iterator[Explained]:
     """Context that explains what any `model.generate()` call inside returns, from the very ids.
 
     Args:
-        model: any supported translator.
+        model: any supported translator, whose `generate()` is called inside; not a name.
         tokenizer: its tokenizer.
         method: name of an attribution method.
         settings: of the method.

@@ -72,6 +72,16 @@ class LRP(LayeredMethod):
         self.rule = make_rule(name, **own | settings)
         self.logit, self.max_memory = logit, max_memory
         self.values_only, self.norms_scale = attention == "values", norm == "scale"
+        self._check_dtype(name)
+
+    def _check_dtype(self, rule: str) -> None:
+        """Raise if the rule needs a float64 model and this is not one."""
+        dtypes = {weight.dtype for weight in self.model.parameters() if weight.is_floating_point()}
+        if self.rule.needs_float64(self.norms_scale) and dtypes - {torch.float64}:
+            found = ", ".join(sorted(map(str, dtypes)))
+            problem = f"needs a float64 model, this one is {found}: its scores can be wrong though their totals hold"
+            remedy = "load it with hni.load(..., dtype=\"float64\") or --dtype float64, or use rule='alpha_beta'"
+            raise InputError("rule", rule, problem, remedy)
 
     @classmethod
     def settings(cls) -> dict[str, Parameter]:

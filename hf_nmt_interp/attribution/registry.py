@@ -47,6 +47,14 @@ def models_of_methods() -> dict[str, str]:
     return found
 
 
+def methods_of_models() -> dict[str, list[str]]:
+    """For each class of models that methods with rules name, which of these methods explain it; others need none."""
+    named = {name: [m for m in method.models() if m.isidentifier()] for name, method in METHODS.items()}
+    classes = dict.fromkeys(model for models in named.values() for model in models)
+    # a calibrated or aligned model is one of the class after which it is named, too
+    return {c: [name for name, models in named.items() if c.endswith(tuple(models))] for c in classes}
+
+
 def word_settings(method: str, settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of a method that is to explain the words that stand in the target, unless they say otherwise."""
     own = METHODS[method].word_settings if isinstance(method, str) and method in METHODS else {}

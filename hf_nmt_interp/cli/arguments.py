@@ -38,6 +38,8 @@ def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
     else:
         group.add_argument("--model", default=MODEL, metavar="NAME", help=what)
     group.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 ... (default: a GPU if there is one)")
+    help = "type of the weights: float64, bfloat16 or float16 (default: float32)"
+    group.add_argument("--dtype", metavar="TYPE", help=help)
     group.add_argument("--source-lang", metavar="CODE", help="for models of many languages, e.g. eng_Latn for NLLB")
     group.add_argument("--target-lang", metavar="CODE", help="of the translations, e.g. deu_Latn")
     help = "text before every source, e.g. 'translate English to German: ' for T5; explained, but not a word"

@@ -13,6 +13,7 @@ def load(
     source_lang: str | None = None,
     target_lang: str | None = None,
     source_prefix: str | None = None,
+    dtype: str | None = None,
 ) -> tuple[Any, Any]:
     """`hf_nmt_interp.load` whose errors name flags, and which says that it is busy; the device may be "auto"."""
     from hf_nmt_interp.decoding import translators
@@ -20,7 +21,7 @@ def load(
     with counting(f"Loading {name}"):
         try:
             found = None if device == "auto" else device
-            return translators.load(name, source_lang, target_lang, source_prefix, device=found)
+            return translators.load(name, source_lang, target_lang, source_prefix, dtype, found)
         except InputError as error:
             flag = f"--{error.argument.replace('_', '-')}"
             raise error.at(argument=flag, remedy=error.remedy.replace("source_prefix=", "--source-prefix ")) from error
@@ -28,4 +29,4 @@ def load(
 
 def load_for(args: argparse.Namespace, name: str | None = None) -> tuple[Any, Any]:
     """The translator of the arguments, or of that name, and its tokenizer."""
-    return load(name or args.model, args.device, args.source_lang, args.target_lang, args.source_prefix)
+    return load(name or args.model, args.device, args.source_lang, args.target_lang, args.source_prefix, args.dtype)

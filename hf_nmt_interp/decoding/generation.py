@@ -31,6 +31,7 @@ class Watcher(Protocol):
 _RECORDED = "model", None, "its generate() is being recorded already", "leave the other context first"
 _SOURCE = "inputs", "input_ids", "attention_mask", "inputs_embeds", "encoder_outputs"  # arguments that are the source
 _LOCK = threading.Lock()
+_LONGEST = 100_000  # tokens of a translation
 _RECORDERS: dict[int, Callable[..., Any]] = {}  # what catches the calls of a model, by its id
 
 
@@ -139,6 +140,9 @@ def translate_batch(
     setting = partial(_setting, model, call)
     if wrong := [n for n in setting("num_beams") if not isinstance(n, int) or n < 0]:  # transformers refuses 0
         raise InputError("num_beams", wrong[0], "is not a number of beams", "give 1 or more")
+    for name in ("max_length", "max_new_tokens"):
+        if wrong := [n for n in setting(name) if isinstance(n, int) and n > _LONGEST]:
+            raise InputError("generate", wrong[0], f"tokens ({name}) are more than {_LONGEST:,}", "give fewer")
     call["logits_processor"] = [*(call.get("logits_processor") or []), _Finite()]
     try:
         with evaluating(model), _seeded(model, seed) if True in setting("do_sample") else nullcontext():

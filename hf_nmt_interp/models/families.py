@@ -1,5 +1,6 @@
 """Where each Hugging Face encoder-decoder family keeps its embeddings, attentions, norms and feed-forward layers."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -209,8 +210,8 @@ def any_parts(model: Any) -> Parts:
 
 def check_translator(model: Any) -> None:
     """Refuse what is not an encoder-decoder model that reads text."""
-    if isinstance(model, str):
-        raise InputError("model", model, "is a name", "load it first, with hf_nmt_interp.load")
+    if isinstance(model, str | os.PathLike):
+        raise InputError("model", str(model), "is a name", "load it first, with hf_nmt_interp.load")
     name, reads = type(model).__name__, getattr(model, "main_input_name", "input_ids")
     if not getattr(getattr(model, "config", None), "is_encoder_decoder", False) or not hasattr(model, "get_encoder"):
         raise InputError("model", None, f"only encoder-decoder models are supported, {name} is not one")

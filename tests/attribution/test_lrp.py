@@ -128,12 +128,18 @@ def test_the_gap_is_reported_not_hidden():
     assert scores.conservation_gap[0] == pytest.approx(gap.item(), rel=0.5)
 
 
-@pytest.mark.parametrize("family", ["marian", "t5"])  # a finite gap of 1e9 and more; NaN
-@pytest.mark.parametrize("epsilon", [1e-6, 1e-3])
-def test_a_large_gap_is_an_error(family, epsilon):
-    model = tiny_model(family, **{"num_layers": 6} if family == "t5" else {})
-    explainer, batch = LRP(model, rule="epsilon", epsilon=epsilon), random_batch(model, [(5, 4)])
-    message = rf"Epsilon\(epsilon={epsilon:g}\) has a conservation gap of \S+ in torch.float32, above 1e-08; use rule="
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("settings", [{"rule": "epsilon"}, {"rule": "epsilon", "norm": "scale"}, {"rule": "ratio"}])
+def test_rules_that_need_float64_refuse_other_models(settings, dtype):
+    message = rf"rule: '{settings['rule']}' needs a float64 model, this one is {dtype}: .*; load it with hni.load"
+    with pytest.raises(InputError, match=message):
+        LRP(tiny_model("marian").to(dtype), **settings)
+
+
+def test_a_large_gap_is_an_error():
+    model = tiny_model("t5", torch.float64, num_layers=6)
+    explainer, batch = LRP(model, rule="epsilon"), random_batch(model, [(5, 4)])
+    message = r"Epsilon\(epsilon=1e-06\) has a conservation gap of \S+ in torch.float64, above 1e-08; use rule="
     for explain in (lambda: explainer(**batch), lambda: explainer.head_relevance([batch])):
         with pytest.raises(InputError, match=message):
             explain()

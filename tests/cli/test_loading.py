@@ -132,3 +132,12 @@ def test_too_long_a_sentence(run, model_folder) -> None:
     assert code == 2
     assert "error: sentence 2: " in err
     assert "tokens, but the model has 64 positions; split the sentence" in err
+
+
+def test_the_type_of_the_weights_is_chosen(run, model_folder) -> None:
+    asked = ["attribute", "--model", model_folder, "--method", "lrp:rule=epsilon,epsilon=1,norm=scale", "A dog."]
+    assert "lrp" in run(*asked, "--dtype", "float64").out
+    refused = run(*asked).err
+    assert "rule: 'epsilon' needs a float64 model, this one is torch.float32" in refused
+    assert "--dtype float64" in refused
+    assert "--dtype: 'int8' is not one of float32, float64" in run(*asked, "--dtype", "int8").err

@@ -154,3 +154,11 @@ def test_sampled_translations_have_a_seed(translator_of):
     assert torch.equal(torch.random.get_rng_state(), before)
     with pytest.raises(InputError, match="generate: 'x' is no seed; give a whole number"):
         sampled(seed="x")
+
+
+@pytest.mark.parametrize("name", ["max_length", "max_new_tokens"])
+@pytest.mark.parametrize("number", [10**9, 10**20])
+def test_a_length_without_sense_is_refused(translator_of, name, number):
+    model, tokenizer = translator_of("marian")
+    with pytest.raises(InputError, match=rf"generate: {number} tokens \({name}\) are more than 100,000; give fewer"):
+        hni.attribute(model, tokenizer, "A dog sleeps.", method="attention", generate={name: number})

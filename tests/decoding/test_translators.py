@@ -1,6 +1,8 @@
 """`load`, names in place of models, and what stands before a source."""
 
 import copy
+from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -89,9 +91,10 @@ def test_former_names_of_targets_are_taken(model_folder):
 
 
 def test_contexts_need_the_model_itself(model_folder):
-    for context in (hni.explain_generation, hni.align_generation):
+    names = (str(model_folder),), (str(model_folder), None), (Path(model_folder),)
+    for context, given in product((hni.explain_generation, hni.align_generation), names):
         with pytest.raises(InputError, match=r"model: '.*' is a name; load it first, with hf_nmt_interp.load"):  # noqa: SIM117
-            with context(str(model_folder), None):
+            with context(*given):
                 pass
 
 

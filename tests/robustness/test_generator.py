@@ -1,7 +1,8 @@
-"""Random combinations of model, method, wrapper, dtype, batch and generation settings, against plain references.
+"""Random combinations of model, method, settings, wrapper, dtype, batch and generation settings.
 
-Saliency is compared with one backward pass of torch a step, every method with the sentence alone, a translation with
-`generate()` itself. A few combinations in the quick run, 2,000 in the slow one; each is made from its seed.
+Saliency is compared with one backward pass of torch a step, every method with the sentence alone (in half precision
+with the float32 model), a translation with `generate()` itself. A few combinations in the quick run, 2,000 in the
+slow one; each is made from its seed.
 """
 
 import copy
@@ -19,13 +20,24 @@ from hf_nmt_interp.decoding.generation import record_generation
 from hf_nmt_interp.errors import InputError
 from tests.calibrated_models import CLASSES, tiny_calibrated
 from tests.plain_autograd import plain_saliency
+from tests.robustness.test_numerics import HALF, HALF_OF_GATED_T5
 from tests.tiny_models import FAMILIES, RECURRENT, random_batch, tiny_model
 
 KINDS = {name: partial(tiny_model, name) for name in (*FAMILIES, *RECURRENT)}
 KINDS |= {f"calibrated {name}": partial(tiny_calibrated, name) for name in CLASSES}
 DTYPES = {torch.float64: 1e-9, torch.float32: 1e-4}  # and how near to a reference, relative to the largest score
 LENGTHS = [(1, 1), (1, 4), (5, 1), (3, 6), (7, 4), (9, 9)]
-SETTINGS = {"smoothgrad": {"smoothgrad": 2}, "smoothed_attention": {"smoothgrad": 2}}
+HALVES = (torch.float16, torch.bfloat16)
+# settings to draw from; the first ones are the defaults
+SETTINGS = {
+    "lrp": [{}, {"logit": "label"}, {"attention": "values"}, {"norm": "scale"}, {"alpha": 2.0, "beta": -1.0}]
+    + [{"rule": rule} for rule in ("attnlrp", "cp_lrp", "gamma", "epsilon")]
+    + [{"rule": "ratio", "norm": "scale"}, {"max_memory": 5000}],
+    "smoothgrad": [{"smoothgrad": 2}, {"smoothgrad": 2, "sigma": 0.3}, {"smoothgrad": 3, "seed": 5}],
+    "smoothed_attention": [{"smoothgrad": 2}, {"smoothgrad": 2, "sigma": 0.3}],
+    "attention": [{}, {"layer": 0}, {"layer": 0, "head": 0}],
+    "shifted_attention": [{}, {"layer": 0}, {"layer": 0, "head": 0}],
+}
 CALLS = [{}, {"num_beams": 3}, {"num_beams": 2, "length_penalty": 0.5}, {"max_length": 5}, {"num_return_sequences": 1}]
 
 
@@ -47,7 +59,16 @@ def training(model):
     model.train()
 
 
+def compiled(model):
+    return torch.compile(model, backend="eager")
+
+
+def compiled_in_place(model):
+    model.compile(backend="eager")
+
+
 WRAPPERS = {"plain": lambda model: None, "hook": hooked, "mask": masked, "frozen": frozen, "training": training}
+WRAPPERS |= {"compiled": compiled, "compiled in place": compiled_in_place}
 
 
 @cache
@@ -63,16 +84,23 @@ def near(found, expected, bound):
 def attack(seed):
     """What is wrong with one combination; None if it holds or is refused."""
     draw = random.Random(seed)
-    kind, dtype, wrapper = draw.choice(list(KINDS)), draw.choice(list(DTYPES)), draw.choice(list(WRAPPERS))
-    name = draw.choice(list(METHODS))
+    kind, wrapper = draw.choice(list(KINDS)), draw.choice(list(WRAPPERS))
+    dtype, name = draw.choice([*DTYPES, *HALVES]), draw.choice(list(METHODS))
+    settings = draw.choice(SETTINGS.get(name, [{}]))
     torch.manual_seed(seed)
-    model = copy.deepcopy(built(kind, dtype))
-    WRAPPERS[wrapper](model)
+    model = copy.deepcopy(built(kind, torch.float32 if dtype in HALVES else dtype))
+    model = WRAPPERS[wrapper](model) or model
     lengths = [draw.choice(LENGTHS) for _ in range(draw.randint(1, 4))]
-    batch, what = random_batch(model, lengths, seed), f"seed {seed}: {kind}, {dtype}, {wrapper}, {name}, {lengths}"
+    batch, what = (
+        random_batch(model, lengths, seed),
+        f"seed {seed}: {kind}, {dtype}, {wrapper}, {name}, {settings}, {lengths}",
+    )
+    if dtype in HALVES:
+        wrong = in_half(model, dtype, batch, kind, name, settings)
+        return f"{what}: {wrong}" if wrong else None
     mode = model.training
     try:
-        method = make_method(model, name, **SETTINGS.get(name, {}))
+        method = make_method(model, name, **settings)
         scores = method(**batch)
     except InputError:
         return None
@@ -91,6 +119,23 @@ def attack(seed):
     if model.training != mode:
         return f"{what}: left in another mode"
     return f"{what}: {wrong}" if (wrong := generation(model, method, batch, draw.choice(CALLS))) else None
+
+
+def in_half(model, dtype, batch, kind, name, settings):
+    """Whether a model in half precision is explained as in float32, within the bounds of test_numerics.py."""
+    bounds = (HALF_OF_GATED_T5 if kind == "t5_gated" else HALF)[dtype]
+    bound = bounds.get("attention" if name.endswith("attention") else name)
+    try:
+        expected = make_method(model, name, **settings)(**batch).source
+        found = make_method(model.to(dtype), name, **settings)(**batch).source.float()
+    except InputError:
+        return None
+    if not found.isfinite().all():
+        return "not finite"
+    if bound is not None and settings in SETTINGS.get(name, [{}])[:1] and kind != "lstm_fed":
+        error = ((found - expected).norm() / expected.norm()).item()
+        return f"differs from float32 by {error:.2g}" if error > 2 * bound else None
+    return None
 
 
 def generation(model, method, batch, call):

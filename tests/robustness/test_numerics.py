@@ -140,7 +140,7 @@ def test_identical_tokens_and_the_shortest_sentences(family):
     check(model, batch, EVERY)
 
 
-@pytest.mark.parametrize("rule", [{"rule": "epsilon", "epsilon": 1e-2}, {"alpha": 0.5, "beta": 0.5}])
+@pytest.mark.parametrize("rule", [{"rule": "epsilon", "epsilon": 1e-2, "norm": "scale"}, {"alpha": 0.5, "beta": 0.5}])
 def test_other_rules_on_negative_messages(rule):
     model = tiny_model("m2m100", dtype=torch.float64)
     with torch.no_grad():

@@ -8,6 +8,7 @@ from hf_nmt_interp.attribution import engine
 from hf_nmt_interp.attribution.engine import Core, Steps
 
 MAX_GAP = 1e-2  # of conservation; a larger one is an error
+FLOAT64_GAP = 1e-8  # the same for rules that need float64
 
 
 class Rule(engine.Division):
@@ -26,9 +27,13 @@ class Rule(engine.Division):
     signed: ClassVar[bool] = False
     absorbs: ClassVar[bool] = False
 
+    def needs_float64(self, norms_scale: bool) -> bool:
+        """Whether scores can be wrong though totals hold; `norms_scale` if norms are a constant scale."""
+        return False
+
     def max_gap(self, norms_scale: bool) -> float:
-        """The largest conservation gap with which scores are right; `norms_scale` if norms are a constant scale."""
-        return MAX_GAP
+        """The largest conservation gap with which scores are right."""
+        return FLOAT64_GAP if self.needs_float64(norms_scale) else MAX_GAP
 
     def linear(
         self,

@@ -16,7 +16,7 @@ class Epsilon(Rule):
 
     Beware of norms: they do not change when their input is scaled, so their messages nearly cancel, and the sum is
     little more than the bias (T5 has none). Shares of both signs are then huge: totals stay 1, but with epsilon=1e-6
-    single tokens reach 1e12 and float32 is not enough. Use it to compare with papers, `alpha_beta` to explain.
+    single tokens reach 1e12, so a float64 model is needed. Use it to compare with papers, `alpha_beta` to explain.
     """
 
     epsilon: float = 1e-6
@@ -27,9 +27,9 @@ class Epsilon(Rule):
             default = f"the default is {type(self).epsilon:g}"
             raise InputError("epsilon", self.epsilon, "must be positive and finite", default)
 
-    def max_gap(self, norms_scale: bool) -> float:
+    def needs_float64(self, norms_scale: bool) -> bool:
         # shares of a sum that nearly cancels still add up: scores were seen to be wrong by 8.4e5 times the gap
-        return super().max_gap(norms_scale) if self.absorbs else 1e-8
+        return not self.absorbs
 
     def split(self, z: Tensor) -> Iterator[tuple[float, Tensor]]:
         yield 1.0, z

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from hf_nmt_interp.attribution.engine import Core, Steps, rescale_heads
-from hf_nmt_interp.attribution.rules.base import MAX_GAP
 from hf_nmt_interp.attribution.rules.epsilon import Epsilon
 
 
@@ -21,8 +20,8 @@ class Ratio(Epsilon):
 
     epsilon: float = 0.5
 
-    def max_gap(self, norms_scale: bool) -> float:
-        return MAX_GAP if norms_scale else super().max_gap(norms_scale)
+    def needs_float64(self, norms_scale: bool) -> bool:
+        return not norms_scale
 
     def give_back(self, passed: Tensor, came: Tensor) -> Tensor:
         return passed.add_((came.sum(-1, keepdim=True) - passed.sum(-1, keepdim=True)) / passed.shape[-1])

@@ -218,7 +218,10 @@ class _Aligner(Job):
             raise InputError("--set", None, "a setting of which method? give --method")
         self.settings: dict[str, Any] = parse_method_settings(methods[0][0], args.set) if methods else {}
         self.settings |= {name: getattr(args, name) for name in ("method", "extraction", "threshold", "batch_size")}
-        self.generate, back = generate_options(args), (args.target_lang, args.source_lang, args.reverse_source_prefix)
+        self.generate, back = (
+            generate_options(args),
+            (args.target_lang, args.source_lang, args.reverse_source_prefix, args.dtype),
+        )
         self.forward = load_for(args)
         self.backward = load(args.reverse_model, args.device, *back) if args.reverse_model else None
         self.own: list[dict[str, Any]] = [{}, {}]  # settings of each direction

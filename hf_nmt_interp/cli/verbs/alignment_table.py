@@ -99,7 +99,7 @@ def _table(args: argparse.Namespace) -> "tuple[AlignmentTable, list[tuple[str, s
         sides = zip(*pairs, strict=True)
         texts = [new_spelling(side, read_lines(path)) for side, path in zip(sides, args.train, strict=True)]
         pairs = list(zip(*texts, strict=True))
-    back = args.target_lang, args.source_lang, args.reverse_source_prefix
+    back = args.target_lang, args.source_lang, args.reverse_source_prefix, args.dtype
     models = load_for(args), load(args.reverse_model, args.device, *back) if args.reverse_model else None
     limit = args.limit or len(pairs)
     log = Path(args.folder, "log.txt")

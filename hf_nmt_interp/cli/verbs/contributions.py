@@ -131,7 +131,8 @@ def run_study(args: argparse.Namespace, settings: dict[str, Any]) -> None:
     from hf_nmt_interp.studies.contribution_study import STUDIED, contribution_study
 
     _check_statistic(args, STUDIED)
-    models, tokenizer = study_models(names, args.device, args.source_lang, args.target_lang, args.source_prefix)
+    languages = args.source_lang, args.target_lang, args.source_prefix
+    models, tokenizer = study_models(names, args.device, *languages, args.dtype)
     if args.lengths and (args.source_tokens or args.target_tokens):
         raise InputError("--lengths", None, "gives both sides", "leave --source-tokens and --target-tokens out")
     lengths = args.lengths or [(args.source_tokens, args.target_tokens)]

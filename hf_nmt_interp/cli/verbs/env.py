@@ -35,7 +35,7 @@ def environment() -> dict[str, Any]:
     """Versions of the package, its requirements and the platform; GPUs; translators in the box; models by method."""
     import torch
 
-    from hf_nmt_interp.attribution.registry import models_of_methods
+    from hf_nmt_interp.attribution.registry import methods_of_models, models_of_methods
     from hf_nmt_interp.models.demo import box
 
     needed = [line for line in requires("hf_nmt_interp") or () if "extra ==" not in line]
@@ -49,6 +49,7 @@ def environment() -> dict[str, Any]:
         "translators in the box": box(),
         **{name: _version(name) for name in names},
         **{f"models of {name}": models for name, models in models_of_methods().items()},
+        **{f"methods with rules for {name}": methods for name, methods in methods_of_models().items()},
     }
 
 
