@@ -34,6 +34,16 @@ def test_words_links_shares_and_log_probabilities(result) -> None:
     assert not any("</s>" in line for line in lines)
 
 
+def test_the_earlier_word_is_shown_where_it_matters(result) -> None:
+    little = replace(result, source=result.source / 4, prefix=result.prefix * 3)
+    lines = _shown(little.to_words()).splitlines()
+    assert "earlier" in lines[3]
+    rows = [line.split() for line in lines[5:8]]
+    assert rows[1][-2:] == ["Eine", "-0.50"]
+    assert "earlier: the target word before" in " ".join(lines)
+    assert "earlier" not in _shown(replace(result, prefix=result.prefix * 0))
+
+
 def test_subwords_show_special_tokens(result) -> None:
     assert "</s>" in _shown(result)
 
