@@ -8,6 +8,8 @@ import numpy as np
 from hf_nmt_interp.attribution.registry import METHODS
 from hf_nmt_interp.attribution.result import AttributionResult
 
+RELIANT = 0.7  # source shares below this: the earlier words of the translation matter
+
 
 def record(result: AttributionResult, digits: int = 7) -> dict[str, Any]:
     """A result as a JSON object; numbers have that many significant digits, undefined ones are None.
@@ -97,6 +99,18 @@ def best_sources(result: AttributionResult) -> list[tuple[int, float] | None]:
 
     Special tokens are left out; None where there is no other or no positive score.
     """
-    allowed = ~np.array(result.source_side.special, dtype=bool)
-    positive = np.maximum(np.nan_to_num(result.source), 0) * allowed
+    return _best(result.source, result.source_side.special)
+
+
+def best_earlier(result: AttributionResult) -> list[tuple[int, float] | None]:
+    """The same for the target tokens before it, but None where at least `RELIANT` of the step came from the source.
+
+    None everywhere if the method does not share out a fixed total.
+    """
+    share, best = shares(result), _best(np.tril(result.prefix, -1), result.target_side.special)
+    return [found if share is not None and share[t] < RELIANT else None for t, found in enumerate(best)]
+
+
+def _best(scores: np.ndarray, special: list[bool]) -> list[tuple[int, float] | None]:
+    positive = np.maximum(np.nan_to_num(scores), 0) * ~np.array(special, dtype=bool)
     return [(int(p.argmax()), float(p.max()) / float(p.sum())) if p.sum() > 0 else None for p in positive]

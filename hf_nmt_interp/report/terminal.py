@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hf_nmt_interp.attribution.result import AttributionResult
-from hf_nmt_interp.report.records import best_sources, linked_sources, shares
+from hf_nmt_interp.report.records import RELIANT, best_earlier, best_sources, linked_sources, shares
 
 _BLUE = "color(32)"  # readable on black and on white
 _BAR = 12
@@ -22,7 +22,7 @@ _SUPERSCRIPT = str.maketrans("0123456789,", "⁰¹²³⁴⁵⁶⁷⁸⁹'")
 def show(result: AttributionResult, console: Console) -> None:
     """Print one explanation: both sentences, numbered by their links if known, and a line for each target word."""
     ascii_only = console.options.ascii_only
-    best, share = best_sources(result), shares(result)
+    best, earlier, share = best_sources(result), best_earlier(result), shares(result)
     arrow = ("-> ", _BLUE) if ascii_only else ("→ ", _BLUE)
     links = linked_sources(result)
     own = [[] if result.links is None or s else [i] for i, s in enumerate(result.source_side.special)]
@@ -35,9 +35,11 @@ def show(result: AttributionResult, console: Console) -> None:
     if result.contrast:
         table.add_column("and not", overflow="fold", max_width=22)
     if share is not None:
-        table.add_column("from the source")
+        table.add_column("from the source", no_wrap=True)
     table.add_column("most relevant", overflow="fold", max_width=20)
     table.add_column("", justify="right", style="dim")
+    if any(earlier):
+        table.add_column("earlier", overflow="fold", max_width=12)
     table.add_column("log p", justify="right")
     unchosen = [not chosen for chosen in result.chosen or [True] * len(result.target_tokens)]
     for t, token in enumerate(result.target_tokens):
@@ -49,8 +51,10 @@ def show(result: AttributionResult, console: Console) -> None:
             cells.append(_plain(other))
         if share is not None:
             cells.append(_bar(float(share[t]), ascii_only))
-        found = best[t]
+        found, before = best[t], earlier[t]
         cells += [Text("-"), Text()] if found is None else [_plain(result.source_tokens[found[0]]), f"{found[1]:.0%}"]
+        if any(earlier):
+            cells.append("" if before is None else _plain(result.target_tokens[before[0]]))
         table.add_row(*cells, "" if result.log_probs is None else f"{result.log_probs[t]:.2f}")
     if any(unchosen):
         table.caption, table.caption_justify = Text("* not the model's first choice", "dim"), "left"
@@ -62,6 +66,8 @@ def legend(*results: AttributionResult) -> Text:
     text = "most relevant: the source word that contributed most, and its share of the source's part. log p: in nats."
     if any(shares(result) is not None for result in results):
         text = "from the source: its part of the decision; the rest came from the words before. " + text
+    if any(found for result in results for found in best_earlier(result)):
+        text += f" earlier: the target word before that contributed most, where the source has under {RELIANT:.0%}."
     if any(result.links is not None for result in results):
         text += " Small numbers: which source word a target word translates."
     if any(result.contrast for result in results):

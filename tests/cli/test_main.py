@@ -95,7 +95,7 @@ def test_examples_of_the_help_run(example: str, run, model_folder, here) -> None
     assert program == "hf-nmt-interp"
     if "--model" in rest:
         rest = [str(model_folder) if word.startswith("demo:") else word for word in rest]
-    elif verb not in ("env", "aer", "merge", "pruning-table", "push", "train"):
+    elif "--language" not in rest and verb not in ("env", "aer", "merge", "pruning-table", "push", "train"):
         rest += ["--model", str(model_folder)]
     code, out, err = run(verb, *rest)
     assert code == 0

@@ -334,11 +334,30 @@ def test_demo_replaces_pages_of_demos_and_no_other_file(run, model_folder, tmp_p
         assert arguments[-1] in page.read_text(encoding="utf-8")
 
 
-def test_demo_with_the_box(run, tmp_path) -> None:
+@pytest.mark.parametrize(("direction", "word"), [("en-de", "Katze"), ("de-en", "cat")])
+def test_demo_with_the_box(run, tmp_path, direction, word) -> None:
     from hf_nmt_interp.models.demo import box
 
-    if "en-de" not in box():
-        pytest.skip("the box has no demo:en-de")
-    code, out, err = run("demo", "--output", tmp_path / "demo.html")
+    if direction not in box():
+        pytest.skip(f"the box has no demo:{direction}")
+    code, out, err = run("demo", "--language", direction, "--output", tmp_path / "demo.html")
     assert (code, err) == (0, "")
-    assert "Katze" in out
+    assert f"{word}²" in out
+    assert out.splitlines()[-1].startswith("Next: hf-nmt-interp demo")
+
+
+def test_the_demo_has_a_language_or_a_model(run, model_folder) -> None:
+    assert "not allowed with argument" in run("demo", "--language", "de-en", "--model", model_folder).err
+    assert "invalid choice: 'fr-de'" in run("demo", "--language", "fr-de").err
+    assert "names no model" in run("demo", "--model", "").err
+
+
+def test_attribute_shows_heads_on_a_page_only(attribute, tmp_path) -> None:
+    page = tmp_path / "heads.html"
+    methods = ("--method", "attention", "--method", "saliency")
+    for model in ((), ("--model", "demo:en-de")):  # the heads of the first model
+        code, _, err = attribute(*model, "--heads", "--output", page, *methods, ONE, TWO)
+        assert (code, err) == (0, "")
+        assert page.read_text(encoding="utf-8").count('"Cross-attention"') == 2  # of each card
+    assert attribute("--heads", ONE).err.endswith("--heads: only a page shows them; add --output page.html\n")
+    assert "--heads: not with --shards" in attribute("--heads", "--shards", tmp_path / "s", "--input", page).err

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hf_nmt_interp.report.records import best_sources, record, scores, shares
-from tests.made_up_results import make_result
+from hf_nmt_interp.report.records import best_earlier, best_sources, record, scores, shares
+from tests.made_up_results import EXAMPLE, make_result
 
 
 def test_record_is_json_and_complete(result) -> None:
@@ -52,3 +52,14 @@ def test_best_source_is_never_special(result) -> None:
 def test_shares_only_for_methods_with_a_total(result) -> None:
     assert shares(result) is not None
     assert shares(replace(result, method="attention")) is None
+
+
+def test_earlier_words_are_named_where_the_source_has_little() -> None:
+    # source shares 1, 0.75 and 0.25; step 2: 0.3 from each of both words before, the first of equals is named
+    lrp = replace(EXAMPLE, method="lrp")
+    assert best_earlier(lrp) == [None, None, (0, 0.5)]
+    assert best_earlier(replace(EXAMPLE, method="attention")) == [None] * 3
+    most = replace(lrp, source=lrp.source * 100)
+    assert best_earlier(most) == [None] * 3
+    own = np.array([[0, 0, 0], [0.1, 0.9, 0], [0.3, 0.4, 0.9]])  # a word's own first subwords are not earlier words
+    assert best_earlier(replace(lrp, prefix=own))[1:] == [(0, 1.0), (1, pytest.approx(0.4 / 0.7))]

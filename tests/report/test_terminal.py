@@ -47,6 +47,16 @@ def test_words_are_counted_from_1_after_a_language_token(translator_of, kind) ->
     assert lines[1].strip() == "→ Der¹ alte² Bäcker³ öffnet⁴ .⁵"
 
 
+def test_the_earlier_word_is_shown_where_it_matters(result) -> None:
+    little = replace(result, source=result.source / 4, prefix=result.prefix * 3)
+    lines = _shown(little.to_words()).splitlines()
+    assert "earlier" in lines[3]
+    rows = [line.split() for line in lines[5:8]]
+    assert rows[1][-2:] == ["Eine", "-0.50"]
+    assert "earlier: the target word before" in " ".join(lines)
+    assert "earlier" not in _shown(replace(result, prefix=result.prefix * 0))
+
+
 def test_subwords_show_special_tokens(result) -> None:
     assert "</s>" in _shown(result)
 

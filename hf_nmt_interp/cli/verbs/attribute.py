@@ -2,11 +2,11 @@
 
 The model translates, or is led through given translations (--target, --target-file).
 
-table  one line a target word: share of the source, the most relevant source word, log-probability; small numbers
-       link target words to the source words they translate, as `align` does
+table  links: small numbers show which source word each target word translates, as `align` does; relevance: one line
+       a target word with the share of the source, the most relevant source word and earlier target word
 json   one object a line: tokens, words, the arrays source, prefix, start, source_contribution, log_probs
 tsv    one line a score: sentence, step, target, side (source, prefix or start), position, token, score
-html   a self-contained page with heat maps
+html   a self-contained page with heat maps; --heads adds a browser of the attention heads
 Indices count from 0. With --shards whole corpora are explained; merge joins their shards.
 
 --method and --model may be repeated: all methods of a model explain the same translation, and a page shows them on one
@@ -17,6 +17,7 @@ Examples:
   hf-nmt-interp attribute --format json --tokens "I like tea." --target "Ich mag Tee."
   hf-nmt-interp attribute --method lrp --set alpha=0.5 --set beta=0.5 --output report.html "I like tea."
   hf-nmt-interp attribute --method lrp --method attention:layer=0,head=1 --output methods.html "I like tea."
+  hf-nmt-interp attribute --heads --output heads.html "I like tea."
   hf-nmt-interp attribute --model demo:en-de --model mine=demo:en-de --output models.html "I like tea."
   hf-nmt-interp attribute --method attention --set layer=1 --set head=0 --format tsv "I like tea."
   hf-nmt-interp attribute --method attention --input train.en --target-file train.de --shards runs/explained
@@ -44,10 +45,12 @@ from hf_nmt_interp.text.progress import estimate
 from hf_nmt_interp.text.segmenters import WORDS, word_rule
 
 if TYPE_CHECKING:
+    from hf_nmt_interp.analysis.head_maps import HeadMaps
     from hf_nmt_interp.attribution.parsing import Named
     from hf_nmt_interp.attribution.result import AttributionResult
 
     Explained = tuple[int, str, AttributionResult]
+    Heads = dict[int, list[HeadMaps]]
 
 METHOD = "lrp"
 
@@ -67,6 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--punctuation", default="separate", choices=("separate", "attached"), help=help)
     level.add_argument("--tokens", dest="level", action="store_const", const="token", help="scores of subwords")
     parser.set_defaults(level="word")
+    help = "add a browser of attention heads to the page"
+    parser.add_argument("--heads", action="store_true", default=None, help=help)
     add_corpus(parser)
 
 
@@ -103,7 +108,7 @@ def run(args: argparse.Namespace) -> None:
         list_methods()
         return
     if args.shards:
-        refuse(args, "target", "output", "format", "contrast")
+        refuse(args, "target", "output", "format", "contrast", "heads")
         methods, names = asked_methods(args), list(dict.fromkeys(args.model or [arguments.MODEL]))
         if len(methods) * len(names) > 1:
             raise InputError("--shards", None, "of one method and one model", "give other folders for others")
@@ -111,25 +116,36 @@ def run(args: argparse.Namespace) -> None:
         return
     kind = arguments.chosen_format(args)
     methods, models = asked_methods(args), arguments.labelled(args.model or [arguments.MODEL], "--model")
+    if args.heads and kind != "html":
+        raise InputError("--heads", None, "only a page shows them", "add --output page.html")
     links = kind in ("table", "html") and args.level == "word"
-    results = explained(args, methods, models, streams=args.output is None and kind != "html", links=links)
+    heads: Heads | None = {} if args.heads else None
+    streams = args.output is None and kind != "html"
+    results = explained(args, methods, models, streams=streams, links=links, heads=heads)
     with open_output(args.output) as file:
-        _write(results, list(models), len(methods), args.level, kind, file)
+        if kind == "html":
+            file.write(_page(results, list(models), heads))
+        else:
+            _write(results, list(models), len(methods), args.level, kind, file)
     if kind == "html" and args.output and sys.stderr.isatty():
         print(f"Wrote {args.output}: open it in a browser", file=sys.stderr)
+
+
+def _page(results: "Iterator[Explained]", labels: list[str], heads: "Heads | None") -> str:
+    from hf_nmt_interp.report.html import render
+
+    by_model: dict[str, list[AttributionResult]] = {label: [] for label in labels}
+    numbers = []
+    for i, label, result in results:
+        by_model[label].append(result)  # of subwords: the page can switch to words
+        numbers += [i] * (label == labels[0])
+    maps = None if heads is None else [heads[i] for i in numbers]
+    return render(by_model if len(labels) > 1 else by_model[labels[0]], heads=maps)
 
 
 def _write(
     results: "Iterator[Explained]", labels: list[str], methods: int, level: str, kind: str, file: TextIO
 ) -> None:
-    if kind == "html":
-        from hf_nmt_interp.report.html import render
-
-        by_model: dict[str, list[AttributionResult]] = {label: [] for label in labels}
-        for _, label, result in results:
-            by_model[label].append(result)  # of subwords: the page can switch to words
-        file.write(render(by_model if len(labels) > 1 else by_model[labels[0]]))
-        return
     shown = ((i, label, result.to_words() if level == "word" else result) for i, label, result in results)
     compares = len(labels) * methods > 1
     if kind == "table":
@@ -181,16 +197,19 @@ def explained(
     models: dict[str, str],
     streams: bool = False,
     links: bool = False,
+    heads: "Heads | None" = None,
 ) -> "Iterator[Explained]":
     """Number of the sentence, label of the model, result: for each sentence by each method, of each model in turn.
 
-    With `links` the results also have those of the model's own attention.
+    With `links` the results also have those of the model's own attention. `heads` gets the maps of the first model's
+    attention heads, by the sentence's number.
     """
     sentences = arguments.read_sentences(args)
     targets = arguments.read_targets(args)
     if targets is not None and len(targets) != len(sentences):
         raise InputError("--target", len(targets), f"targets for {len(sentences)} sentences", "one each is needed")
     from hf_nmt_interp.analysis.alignment import own_links
+    from hf_nmt_interp.analysis.head_maps import head_maps
     from hf_nmt_interp.attribution.api import explain
     from hf_nmt_interp.attribution.registry import make_method
     from hf_nmt_interp.attribution.scores import contrast_steps
@@ -224,6 +243,8 @@ def explained(
                     with rows_among(rows):
                         chunk = contrasted(chunk, tokenizer, [contrasts[i] for i in rows], steps, splitting)
                 results = explain(method, chunk, args.batch_size, settings, choices=True)
+                if heads is not None and not found:
+                    heads.update((i, head_maps(model, result)) for i, result in zip(rows, results, strict=True))
                 both = zip(rows, results, linked, strict=True)
                 found.append([(i, label, replace(result, links=own)) for i, result, own in both])
         return chain(*zip(*found, strict=True))

@@ -1,11 +1,13 @@
 """Translate a few sentences with the translator in the box and explain every word, offline.
 
-For each sentence it shows the translation with numbered word links, how much of each decision came from the source
-(the rest came from the words before) and the most relevant source word, by layer-wise relevance propagation. A web
-page has all numbers: demo.html, which replaces the page of an earlier demo but no other file, or --output.
+For each sentence it shows the translation with numbered word links. Below, for each word: how much of the decision
+came from the source, the most relevant source word and, where the source has less than 70 %, the most relevant earlier
+word of the translation, all by layer-wise relevance propagation. A web page has all numbers: demo.html, which replaces
+the page of an earlier demo but no other file, or --output.
 
 Examples:
   hf-nmt-interp demo
+  hf-nmt-interp demo --language de-en
   hf-nmt-interp demo --output mine.html "My sister plays the piano."
 """
 
@@ -16,13 +18,22 @@ from hf_nmt_interp.cli.output import open_output
 from hf_nmt_interp.cli.paths import OutputFile
 from hf_nmt_interp.text.tokens import check_text
 
-SENTENCES = (
-    "The cat is sleeping on the sofa.",
-    "Yesterday we bought fresh bread at the market.",
-    "I do not know where my keys are.",
-    "She has already read the letter.",
-    "Can you help me tomorrow?",
-)
+SENTENCES = {
+    "en-de": (
+        "The cat is sleeping on the sofa.",
+        "Yesterday we bought fresh bread at the market.",
+        "I do not know where my keys are.",
+        "She has already read the letter.",
+        "Can you help me tomorrow?",
+    ),
+    "de-en": (
+        "Die Katze schläft auf dem Sofa.",
+        "Gestern haben wir frisches Brot gekauft.",
+        "Ich weiß nicht, wo meine Schlüssel sind.",
+        "Sie hat den Brief schon gelesen.",
+        "Kannst du mir morgen helfen?",
+    ),
+}
 TITLE = "hf_nmt_interp demo"
 
 
@@ -39,7 +50,10 @@ class DefaultPage(OutputFile):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="your own sentences (default: five of ours)")
-    parser.add_argument("--model", default="demo:en-de", metavar="NAME", help="default: %(default)s")
+    model = parser.add_mutually_exclusive_group()
+    help = "direction of the bundled translator: %(choices)s (default: en-de)"
+    model.add_argument("--language", choices=list(SENTENCES), metavar="DIRECTION", help=help)
+    model.add_argument("--model", metavar="NAME", help="another translator: a folder or a Hub id")
     help = "the page; replaced if it exists (default: %(default)s, replaced if a demo wrote it)"
     parser.add_argument("--output", type=_page, default=DefaultPage("demo.html"), metavar="FILE", help=help)
     parser.set_defaults(formats=("html",))
@@ -56,10 +70,11 @@ def run(args: argparse.Namespace) -> None:
     from hf_nmt_interp.cli.loading import load
     from hf_nmt_interp.report.terminal import legend, show
 
-    sentences = args.sentences or list(SENTENCES)
+    name = f"demo:{args.language or 'en-de'}" if args.model is None else args.model
+    sentences = args.sentences or list(SENTENCES.get(name.removeprefix("demo:"), SENTENCES["en-de"]))
     for number, sentence in enumerate(sentences, 1):
         check_text(f"sentence {number}", sentence)
-    model, tokenizer = load(args.model)
+    model, tokenizer = load(name)
     from hf_nmt_interp.analysis.alignment import add_links
     from hf_nmt_interp.analysis.head_maps import head_maps
     from hf_nmt_interp.attribution.api import attribute
@@ -76,3 +91,4 @@ def run(args: argparse.Namespace) -> None:
     page = Path(args.output).resolve().as_uri()
     console.print(Text.assemble("\nWrote ", (args.output, "bold"), ": open it in a browser to see every number."))
     console.print(page, soft_wrap=True, highlight=False, markup=False)  # in one piece, to be clicked
+    console.print('Next: hf-nmt-interp demo "your sentence", app (type in a page), attribute --help', markup=False)
