@@ -63,7 +63,7 @@ def test_a_model_goes_in_one_commit_and_is_private(hub, parts) -> None:
 def test_dry_run_and_command_line(hub, folder, capsys) -> None:
     assert main(["push", str(folder), "me/cli", "--dry-run"]) == 0
     shown = capsys.readouterr().out
-    assert (hub.requests, "model.safetensors" in shown, "nothing was sent" in shown) == ([], True, True)
+    assert (hub.requests, "model.safetensors" in shown, "nothing was uploaded" in shown) == ([], True, True)
     (folder / "training_args.bin").write_bytes(b"pickle")
     (folder / "trainer_state.json").write_text("{}")
     assert main(["push", str(folder), "me/cli", "--public"]) == 0
@@ -132,9 +132,9 @@ def test_a_trainer_pushes_what_it_saves(hub, parts, tmp_path) -> None:
 
 
 def test_branches_are_refused(hub, parts, tmp_path) -> None:
-    with pytest.raises(InputError, match="hub_revision: 'next' is not main, where pushes go; leave it out"):
+    with pytest.raises(InputError, match="hub_revision: 'next' is not supported, only main; leave it out"):
         training(tmp_path, parts, hub_revision="next")
-    with pytest.raises(InputError, match=r"^revision: 'next' is not main, where pushes go; leave it out"):
+    with pytest.raises(InputError, match=r"^revision: 'next' is not supported, only main; leave it out"):
         training(tmp_path, parts).push_to_hub(revision="next")
     assert hub.repos["me/trained"]["commits"] == []
 
@@ -189,7 +189,7 @@ def test_a_wrong_token_is_told_before_the_training(hub, parts, tmp_path) -> None
 
 @pytest.mark.parametrize("strategy", ["checkpoint", "all_checkpoints"])
 def test_states_of_optimizers_are_not_for_the_hub(parts, tmp_path, strategy) -> None:
-    with pytest.raises(InputError, match=f"hub_strategy: '{strategy}' would send pickled states"):
+    with pytest.raises(InputError, match=f"hub_strategy: '{strategy}' would upload pickled optimizer states"):
         training(tmp_path, parts, hub_strategy=strategy)
 
 

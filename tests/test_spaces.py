@@ -22,7 +22,7 @@ def test_the_command_writes_the_folder_and_sends_nothing(run, tmp_path) -> None:
     ran = run("push", "demo:en-de", "--space", "me/my-space", "--output", tmp_path / "space", "--dry-run")
     assert ran.code == 0, ran.err
     assert sorted(path.name for path in (tmp_path / "space").iterdir()) == ["README.md", "app.py", "requirements.txt"]
-    assert "nothing was sent" in ran.out
+    assert "nothing was uploaded" in ran.out
 
 
 def test_bad_input(run, tmp_path) -> None:

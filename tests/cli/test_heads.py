@@ -150,5 +150,5 @@ def test_prune_refuses_what_it_cannot_do(run, gated_folder, model_folder, tmp_pa
     )
     assert "is no report of heads in JSON (FileNotFoundError)" in ran.err
     ran = run("prune", "--model", model_folder, "--output", tmp_path / "new", "--keep", 2)
-    assert "--heads and --keep: the report and the number of heads go together" in ran.err
+    assert "--heads and --keep: one of them was given without the other" in ran.err
     assert not (tmp_path / "new").exists()

@@ -355,7 +355,7 @@ def test_wrong_risks_are_refused(tmp_path):
     config = ConvSeq2SeqConfig(vocab_size=6, d_model=8, encoder_layers=1, decoder_layers=1)
     with pytest.raises(InputError, match="model: ConvSeq2SeqForConditionalGeneration is not a Transformer"):
         make_trainer(tmp_path, ConvSeq2SeqForConditionalGeneration(config))
-    with pytest.raises(InputError, match="processing_class: None, but the risk compares texts"):
+    with pytest.raises(InputError, match="processing_class: is None, but the risk compares texts"):
         MRTTrainer(trainer.model, trainer.args)
 
 
