@@ -88,7 +88,7 @@ def test_an_upload_that_is_cut_off_is_tried_again(hub, folder, cuts) -> None:
 
 def test_an_upload_that_stays_cut_off_commits_nothing_and_can_be_run_again(hub, folder) -> None:
     hub.cut = 100
-    with pytest.raises(InputError, match=r"was not pushed after 3 tries, nothing was committed: .*; run it again"):
+    with pytest.raises(InputError, match=r"was not pushed after 3 attempts, and nothing was committed: .*; run it"):
         hni.push_folder(folder, "me/cut")
     assert hub.repos["me/cut"]["commits"] == []
     hub.cut = 0
@@ -97,7 +97,7 @@ def test_an_upload_that_stays_cut_off_commits_nothing_and_can_be_run_again(hub, 
 
 
 def test_a_wrong_token_is_told_and_nothing_is_made(hub, folder, capsys, monkeypatch) -> None:
-    with pytest.raises(InputError, match=r"token: the Hub refused it for me/x \(401\); nothing was sent"):
+    with pytest.raises(InputError, match=r"token: the Hub refused it for me/x \(401\); nothing was uploaded"):
         hni.push_folder(folder, "me/x", token="hf_wrong_secret")
     monkeypatch.setenv("HF_TOKEN", "hf_wrong_secret")
     assert main(["push", str(folder), "me/x"]) == 2

@@ -123,7 +123,7 @@ class TestAlign:
         for found, source, target in zip(links, ENGLISH[:2], GERMAN[:2], strict=True):
             result = attribute(model, tokenizer, source, target, method="attention", punctuation="attached")
             assert found == subword_links(result.source, result.source_side, result.target_side)
-        with pytest.raises(hni.InputError, match="extraction: 'subword_argmax' needs scores of subwords; use align"):
+        with pytest.raises(hni.InputError, match="extraction: 'subword_argmax' needs subword scores; use align"):
             extract_links(np.eye(2), "subword_argmax")
 
     def test_force_decoding_equals_the_soft_scores(self, model, tokenizer):

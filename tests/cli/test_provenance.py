@@ -125,7 +125,7 @@ def test_merge_refuses_what_another_run_wrote_or_somebody_changed(work, run, tmp
 
     for number, (attack, message) in enumerate(
         {
-            swap: f"{first}: is damaged (sums/{first[:6]}.json has 10 lines from 11, but 10 from 1 are due); delete",
+            swap: f"{first}: is damaged (sums/{first[:6]}.json has 10 lines from 11, expected 10 from 1); delete",
             change: f"{second}: is damaged (it was changed after it was written); delete it and run",
             take: f"{second}: is damaged (sums/{second[:6]}.json belongs to another run); delete it and run",
             of_verb: f"{first}: is damaged (sums/{first[:6]}.json belongs to another run); delete it and run",

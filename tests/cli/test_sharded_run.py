@@ -304,7 +304,7 @@ def test_datasets_that_break_in_the_middle(work, tmp_path, content, reason) -> N
         ("contributions", ["--source-tokens", "5"], "--source-tokens: is not supported with --shards"),
         ("contributions", ["--statistic", "magic"], "--statistic: 'magic' is not one of"),
         ("heads", ["--trees", "x"], "--trees: is not supported with --shards"),
-        ("heads", ["--relevance-sentences", "5"], "--relevance-sentences: with --shards 0"),
+        ("heads", ["--relevance-sentences", "5"], "--relevance-sentences: must be 0 (none) or left out"),
         ("align", ["--translations", "x"], "--translations: the translations are given in TARGET"),
     ],
 )

@@ -33,7 +33,8 @@ def test_the_help_names_the_scripts(run):
     )
     shown = " ".join(run("train", "--help").out.split())
     assert (
-        "l0: Prune attention heads of a translator by L0 gates (voita2019, section 6), and test what is left" in shown
+        "l0: Prune attention heads of a translator with L0 gates (voita2019, section 6), and test the pruned model"
+        in shown
     )
     assert "invalid choice: 'l1' (choose from" in run("train", "l1").err
 

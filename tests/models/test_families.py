@@ -234,7 +234,7 @@ def test_positions_that_are_used_up_are_told_from_other_failures(monkeypatch):
 def test_a_decoder_needs_a_start():
     model = tiny_of_type("umt5")
     model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = None
-    with pytest.raises(InputError, match="model: its config names no token to start the decoder with; set config"):
+    with pytest.raises(InputError, match="model: its config has no decoder start token; set config"):
         make_batch(model, torch.tensor([[5, 2]]), torch.tensor([[6, 2]]))
     model.generation_config.decoder_start_token_id = 3
     assert make_batch(model, torch.tensor([[5, 2]]), torch.tensor([[6, 2]])).decoder_input_ids.tolist() == [[3, 6]]

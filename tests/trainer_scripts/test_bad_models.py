@@ -93,7 +93,7 @@ def test_gates_and_masks_are_not_put_on_random_weights(start, tmp_path, load, ki
 WRONG = [
     ({"tokenizer": OFFLINE}, f"--tokenizer: '{OFFLINE}' cannot be loaded: no connection to the Hub"),
     ({"heads": "nowhere"}, "--heads: 'nowhere' is neither a number nor a folder with a config.json"),
-    ({"heads": 3}, "--d_model, --layers, --heads, --ffn_dim: embed_dim must be divisible by num_heads .*; no model"),
+    ({"heads": 3}, "--d_model, --layers, --heads, --ffn_dim: embed_dim must be divisible by num_heads .*; choose"),
     ({"heads": 0}, "--d_model, --layers, --heads, --ffn_dim: .*; choose other values"),
     ({"learning_rate": "nan"}, "--learning_rate: nan must be finite, e.g. 5e-5"),
     ({"hub_tok": "hf_x"}, r"--hub_tok: is not a known argument; see --help; abbreviations"),

@@ -178,7 +178,7 @@ def test_load_gated_takes_plain_gated_and_pruned_checkpoints(tmp_path):
 def test_what_is_wrong_is_said(tmp_path):
     with pytest.raises(InputError, match="penalty: -1 must not be negative"):
         make_l0_trainer(tmp_path, penalty=-1)
-    with pytest.raises(InputError, match="freeze: 'encoder' is not one of decoder"):
+    with pytest.raises(InputError, match="freeze: 'encoder' is not supported; use decoder"):
         make_l0_trainer(tmp_path, freeze="encoder")
     with pytest.raises(InputError, match=r"gated_attentions: \['self'\] has others than all, encoder, decoder, cross"):
         L0Config(output_dir=str(tmp_path), gated_attentions=["self"], use_cpu=True)

@@ -156,7 +156,7 @@ class ConvEncoder(ConvStack):
         if attention_mask is None:
             attention_mask = e.new_ones(e.shape[:2])
         if not attention_mask[:, 0].all():
-            raise ValueError("attention_mask: padding must stand at the end of a row (pad with padding_side='right')")
+            raise ValueError("attention_mask: padding must be at the end of a row (pad with padding_side='right')")
         mask = attention_mask[..., None].to(e.dtype)
         x = self.enter(e)
         for layer in self.layers:

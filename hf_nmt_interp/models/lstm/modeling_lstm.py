@@ -57,7 +57,7 @@ class LSTMEncoder(nn.Module):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """From embeddings [B, S, d] and a mask [B, S] to states [B, S, out_features], 0 for padding."""
         if not mask[:, 0].all():
-            raise ValueError("attention_mask: padding must stand at the end of a row (pad with padding_side='right')")
+            raise ValueError("attention_mask: padding must be at the end of a row (pad with padding_side='right')")
         position = torch.arange(x.shape[1], device=x.device)
         mirrored = mask.sum(-1, keepdim=True) - 1 - position  # [B, S]
         mirrored = torch.where(mirrored < 0, position, mirrored)[..., None]
