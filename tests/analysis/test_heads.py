@@ -92,7 +92,7 @@ def test_report_of_every_head(report):
         assert 0 < row["confidence"] <= 1
         assert 0 < row["position_share"] <= 1
         assert (row["nsubj_baseline"] == 1) is (row["kind"] == "encoder")
-    with pytest.raises(InputError, match="name: 'speed' of kind 'encoder' is not in the report; it has relevance"):
+    with pytest.raises(InputError, match="name: 'speed' is not in the report for kind 'encoder'; it has relevance"):
         report.scores("speed")
 
 

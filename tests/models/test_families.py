@@ -28,14 +28,14 @@ WITHOUT_RULES = {  # LRP says what is missing
     "led": "the layers of LEDForConditionalGeneration are not known",
     "longt5": "the layers of LongT5ForConditionalGeneration are not known",
     "mvp": "the layers of MvpForConditionalGeneration are not known",
-    "nllb-moe": r"NllbMoeForConditionalGeneration has layers of experts \(NllbMoeSparseMLP\), which have no rule",
+    "nllb-moe": r"NllbMoeForConditionalGeneration has mixture-of-experts layers \(NllbMoeSparseMLP\), which are not",
     "pegasus_x": "the layers of PegasusXForConditionalGeneration are not known",
     "prophetnet": "the layers of ProphetNetForConditionalGeneration are not known",
     "switch_transformers": "the layers of SwitchTransformersForConditionalGeneration are not known",
     "t5gemma": "the layers of T5GemmaForConditionalGeneration are not known",
     "t5gemma2": "the layers of T5Gemma2ForConditionalGeneration are not known",
     "bert2bert_narrow": r"encoder and decoder of different width \(enc_to_dec_proj\) are not supported",
-    "roberta2roberta": "EncoderDecoderModel of RobertaModel and RobertaForCausalLM is not known",
+    "roberta2roberta": "EncoderDecoderModel of RobertaModel and RobertaForCausalLM is not supported",
 }
 # that compute masks, routers or positions in float32
 FLOAT32 = "fsmt", "led", "prophetnet", "nllb-moe", "switch_transformers", "t5gemma2"

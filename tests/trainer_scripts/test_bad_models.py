@@ -50,17 +50,17 @@ def damaged(folder, tmp_path, kind):
 
 
 EVERYWHERE = {
-    "no folder": "there is no folder '.*nowhere'",
+    "no folder": "folder '.*nowhere' does not exist",
     "cut weights": "damaged' cannot be loaded: ",
-    "no network": "no connection to the Hub, and not downloaded before; give a local folder or demo:en-de",
+    "no network": "no connection to the Hub, and not in the cache; give a local folder or demo:en-de",
 }
 MESSAGES = EVERYWHERE | {
     "no weights": "damaged' cannot be loaded: Error no file named model.safetensors",
     "other kind": "damaged' cannot be loaded: The checkpoint you are trying to load has model type `martian`",
     "more layers": r"has no weights for model.encoder.layers.2.* and \d+ others",
-    "other sizes": r"has model.encoder.layers.* where its config.json needs \[12",
-    "NaN": "has NaN or inf in model.encoder.layers.0.fc1.bias; take an earlier checkpoint",
-    "no tokenizer": "damaged' has no tokenizer that loads; save it beside the weights",
+    "other sizes": r"has model.encoder.layers.* but its config.json needs \[12",
+    "NaN": "has NaN or inf in model.encoder.layers.0.fc1.bias; use an earlier checkpoint",
+    "no tokenizer": "damaged' has no tokenizer that loads; save it in the same folder as the weights",
 }
 
 
