@@ -60,11 +60,11 @@ def test_unusual_text_is_explained(translator_of, family, kind):
 
 BAD_TEXT = [
     ("A \ud800 dog", r"text: 'A .* dog' has a lone surrogate at 2; read it as UTF-8"),
-    (None, "sources: 'None' is no list of sentences"),
-    (3, "sources: '3' is no list of sentences"),
-    (b"A dog.", "sources: .* is no list of sentences"),
+    (None, "sources: 'None' is not a list of sentences"),
+    (3, "sources: '3' is not a list of sentences"),
+    (b"A dog.", "sources: .* is not a list of sentences"),
     ([None], "text: 'None' is NoneType, not a sentence or a list of its words"),
-    ([["A", None]], "text: None among the words is no string"),
+    ([["A", None]], "text: None among the words is not a string"),
     ("word " * 10_000, r"sources\[0\]: 40001 tokens, but the model has 64 positions; split the sentence"),
     (["A dog.", "word " * 10_000], r"sources\[1\]: 40001 tokens, but the model has 64 positions; split the sentence"),
 ]

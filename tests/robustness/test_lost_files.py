@@ -133,5 +133,5 @@ def test_a_second_corpus_run_and_training_are_refused(run, model_folder, tmp_pat
 def test_no_locks_are_reported(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("hf_nmt_interp.text.locks.fcntl", None)
     with locked(tmp_path, "--shards"):
-        expected = f"{tmp_path}: no file locks here; do not start a second run in this folder\n"
+        expected = f"{tmp_path}: file locks are not supported here; do not start a second run in this folder\n"
         assert capsys.readouterr().err == expected
