@@ -118,7 +118,7 @@ if TYPE_CHECKING:  # the public names: editors read them here, and `__getattr__`
 
 
 def _read_homes() -> dict[str, str]:
-    """Public names and their modules, from the imports above: there is no second list."""
+    """Public names and their modules, read from the imports above."""
     tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
     block = next(node for node in tree.body if isinstance(node, ast.If))
     lines = [node for node in block.body if isinstance(node, ast.ImportFrom)]

@@ -1,7 +1,7 @@
 """`import hf_nmt_interp` lets transformers' Auto classes load the model kinds of this project.
 
 They are registered right after transformers is imported, or at once if it is already; a program that never imports
-transformers, such as `hf-nmt-interp --help`, does not wait for it.
+transformers, such as `hf-nmt-interp --help`, does not load it.
 """
 
 import sys
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def register_with_transformers() -> None:
-    """Register the kinds now if transformers is imported, else when it will be."""
+    """Register the kinds now if transformers is imported, else as soon as it is."""
     if "transformers" in sys.modules:
         _register()
     else:

@@ -42,7 +42,7 @@ class InputError(ValueError):
 
 @contextmanager
 def rows_among(numbers: Sequence[int]) -> Iterator[None]:
-    """Inside, the rows of these numbers are worked on: the rows of errors are counted in the whole list outside."""
+    """Context for processing some rows: row numbers of errors raised inside refer to the whole list outside."""
     try:
         yield
     except InputError as error:
@@ -50,7 +50,7 @@ def rows_among(numbers: Sequence[int]) -> Iterator[None]:
 
 
 def printable(text: str) -> str:
-    r"""Text in one line without control characters, which could steer a terminal.
+    r"""Text in one line without control characters, which could control a terminal.
 
     >>> print(printable("weights \x1b[2J of\n two lines"))
     weights \x1b[2J of two lines

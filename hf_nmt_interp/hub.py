@@ -1,4 +1,4 @@
-"""A model on the Hub: weights, configuration, tokenizer, code and card go there in one commit, or nothing does."""
+"""A model on the Hub: uploads weights, configuration, tokenizer, code and card in one commit, or nothing."""
 
 import json
 import time
@@ -16,13 +16,13 @@ _TRIES = 3
 
 @dataclass(frozen=True)
 class Pushed:
-    """What went to the Hub, or would go.
+    """What was uploaded to the Hub, or would be.
 
     Attributes:
         repo: id of the repository.
         files: name and size in bytes of each file.
         url: of the commit; None for a dry run.
-        left_out: what else is in the folder, and stays there.
+        left_out: other files in the folder, which are skipped.
     """
 
     repo: str
@@ -32,7 +32,7 @@ class Pushed:
 
 
 def files_of(folder: str | Path) -> list[Path]:
-    """Files of a saved model that are shared; raises if one is missing that a user needs."""
+    """Files of a saved model to upload; raises if a required one is missing."""
 
     def need(is_there: bool, what: str, remedy: str) -> None:
         if not is_there:
@@ -71,15 +71,15 @@ def push_folder(
     message: str = "Model, tokenizer, code and card",
     dry_run: bool = False,
 ) -> Pushed:
-    """Send a saved model to the Hub in one commit; its card is given the name of the repository.
+    """Upload a saved model to the Hub in one commit; its card gets the name of the repository.
 
     Args:
         folder: with weights, configuration, tokenizer and card.
         repo_id: e.g. `me/my-translator`; created if it does not exist.
         private: whether a new repository is private; an existing one is not changed.
-        token: None for the one of `hf auth login` or HF_TOKEN.
-        message: of the commit.
-        dry_run: send nothing, only return what would be sent.
+        token: None for the one from `hf auth login` or HF_TOKEN.
+        message: commit message.
+        dry_run: upload nothing, only return what would be uploaded.
     """
     from hf_nmt_interp.report.cards import rename_card
 
@@ -111,14 +111,16 @@ def make_repo(repo_id: str, *, private: bool = True, token: str | None = None) -
 
 
 def check_name(repo_id: str) -> None:
-    """Refuse what cannot be the name of a repository."""
+    """Raise if the name of a repository is invalid."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
     try:
         validate_repo_id(repo_id)
     except HFValidationError as error:
-        raise InputError("repo_id", repo_id, f"cannot be a name like me/my-translator on the Hub: {error}") from error
+        raise InputError(
+            "repo_id", repo_id, f"is not a valid name on the Hub, such as me/my-translator: {error}"
+        ) from error
 
 
 def tried(repo_id: str, send: Callable[[], str]) -> str:
@@ -135,24 +137,24 @@ def tried(repo_id: str, send: Callable[[], str]) -> str:
             status = cause.response.status_code if isinstance(cause, HfHubHTTPError) else None
             if status in (401, 403):
                 problem = f"the Hub refused it for {repo_id} ({status})"
-                remedy = "nothing was sent. Log in with `hf auth login` and a token that may write there"
+                remedy = "nothing was uploaded. Log in with `hf auth login` and a token that may write there"
                 raise InputError("token", None, problem, remedy) from error
             cut_off = isinstance(cause, TransportError | ConnectionError | TimeoutError)
             transient = cut_off if status is None else status >= 500 or status == 429  # 429: it is busy
             if not transient or attempt == _TRIES:
                 reason = " ".join(str(cause).split())[:200]
-                problem = f"was not pushed after {attempt} tries, nothing was committed: {reason}"
-                remedy = "run it again: files that arrived are not sent twice"
+                problem = f"was not pushed after {attempt} attempts, and nothing was committed: {reason}"
+                remedy = "run it again; files that were uploaded are not sent twice"
                 raise InputError("repo_id", repo_id, problem, remedy) from error
             time.sleep(attempt - 0.9)
     raise AssertionError("unreachable")
 
 
 def push_to_hub(model: Any, tokenizer: Any, repo_id: str, *, card: str | None = None, **options: Any) -> Pushed:
-    """Send a model and its tokenizer to the Hub in one commit, with the code of its kind and a card.
+    """Upload a model and its tokenizer to the Hub in one commit, with the code of its kind and a card.
 
     Args:
-        model: any translator; kinds of this project bring their code.
+        model: any translator; for models of this project their code is uploaded too.
         tokenizer: its tokenizer.
         repo_id: e.g. `me/my-translator`; created if it does not exist.
         card: text of the card; None for one made from the configuration.

@@ -35,7 +35,7 @@ def space_files(model: str, space: str) -> dict[str, str]:
     """Names and texts of a Space's files.
 
     Args:
-        model: an id on the Hub, or a translator in the box; the Space cannot read folders of this computer.
+        model: an id on the Hub, or a bundled translator; a Space cannot read local folders.
         space: e.g. `me/my-space`.
 
     >>> sorted(space_files("demo:en-de", "me/my-space"))
@@ -44,7 +44,7 @@ def space_files(model: str, space: str) -> dict[str, str]:
     check_name(space)
     if not model.startswith("demo:"):
         if Path(model).exists():
-            raise InputError("model", model, "is a folder of this computer", "push it first, then give its Hub id")
+            raise InputError("model", model, "is a local folder", "push it first, then give its Hub id")
         check_name(model)
     title = space.rpartition("/")[2].replace("-", " ").replace("_", " ").strip().capitalize()
     models = "" if model.startswith("demo:") else f"models:\n- {model}\n"
@@ -64,19 +64,21 @@ def push_space(
     token: str | None = None,
     dry_run: bool = False,
 ) -> Pushed:
-    """Write a Space's folder, and send it to the Hub in one commit.
+    """Write a Space's folder, and upload it to the Hub in one commit.
 
     Args:
         model: see `space_files`.
         space: its name on the Hub; created if it does not exist.
-        folder: written here; files of the same names are replaced only if they are those of a Space.
+        folder: where to write it; existing files are replaced only if they belong to a Space.
         private: whether a new Space is private.
-        token: None for the one of `hf auth login` or HF_TOKEN.
-        dry_run: write the folder only.
+        token: None for the one from `hf auth login` or HF_TOKEN.
+        dry_run: only write the folder.
     """
     texts, folder = space_files(model, space), Path(folder)
     if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - texts.keys()):
-        raise InputError("folder", str(folder), "exists and has other files", "choose another folder with --output")
+        raise InputError(
+            "folder", str(folder), "exists but was not created by this command", "choose another folder with --output"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")

@@ -63,7 +63,7 @@ def test_a_model_goes_in_one_commit_and_is_private(hub, parts) -> None:
 def test_dry_run_and_command_line(hub, folder, capsys) -> None:
     assert main(["push", str(folder), "me/cli", "--dry-run"]) == 0
     shown = capsys.readouterr().out
-    assert (hub.requests, "model.safetensors" in shown, "nothing was sent" in shown) == ([], True, True)
+    assert (hub.requests, "model.safetensors" in shown, "nothing was uploaded" in shown) == ([], True, True)
     (folder / "training_args.bin").write_bytes(b"pickle")
     (folder / "trainer_state.json").write_text("{}")
     assert main(["push", str(folder), "me/cli", "--public"]) == 0
@@ -88,7 +88,7 @@ def test_an_upload_that_is_cut_off_is_tried_again(hub, folder, cuts) -> None:
 
 def test_an_upload_that_stays_cut_off_commits_nothing_and_can_be_run_again(hub, folder) -> None:
     hub.cut = 100
-    with pytest.raises(InputError, match=r"was not pushed after 3 tries, nothing was committed: .*; run it again"):
+    with pytest.raises(InputError, match=r"was not pushed after 3 attempts, and nothing was committed: .*; run it"):
         hni.push_folder(folder, "me/cut")
     assert hub.repos["me/cut"]["commits"] == []
     hub.cut = 0
@@ -97,7 +97,7 @@ def test_an_upload_that_stays_cut_off_commits_nothing_and_can_be_run_again(hub, 
 
 
 def test_a_wrong_token_is_told_and_nothing_is_made(hub, folder, capsys, monkeypatch) -> None:
-    with pytest.raises(InputError, match=r"token: the Hub refused it for me/x \(401\); nothing was sent"):
+    with pytest.raises(InputError, match=r"token: the Hub refused it for me/x \(401\); nothing was uploaded"):
         hni.push_folder(folder, "me/x", token="hf_wrong_secret")
     monkeypatch.setenv("HF_TOKEN", "hf_wrong_secret")
     assert main(["push", str(folder), "me/x"]) == 2
@@ -132,9 +132,9 @@ def test_a_trainer_pushes_what_it_saves(hub, parts, tmp_path) -> None:
 
 
 def test_branches_are_refused(hub, parts, tmp_path) -> None:
-    with pytest.raises(InputError, match="hub_revision: 'next' is not main, where pushes go; leave it out"):
+    with pytest.raises(InputError, match="hub_revision: 'next' is not supported, only main; leave it out"):
         training(tmp_path, parts, hub_revision="next")
-    with pytest.raises(InputError, match=r"^revision: 'next' is not main, where pushes go; leave it out"):
+    with pytest.raises(InputError, match=r"^revision: 'next' is not supported, only main; leave it out"):
         training(tmp_path, parts).push_to_hub(revision="next")
     assert hub.repos["me/trained"]["commits"] == []
 
@@ -189,7 +189,7 @@ def test_a_wrong_token_is_told_before_the_training(hub, parts, tmp_path) -> None
 
 @pytest.mark.parametrize("strategy", ["checkpoint", "all_checkpoints"])
 def test_states_of_optimizers_are_not_for_the_hub(parts, tmp_path, strategy) -> None:
-    with pytest.raises(InputError, match=f"hub_strategy: '{strategy}' would send pickled states"):
+    with pytest.raises(InputError, match=f"hub_strategy: '{strategy}' would upload pickled optimizer states"):
         training(tmp_path, parts, hub_strategy=strategy)
 
 

@@ -22,16 +22,16 @@ def test_the_command_writes_the_folder_and_sends_nothing(run, tmp_path) -> None:
     ran = run("push", "demo:en-de", "--space", "me/my-space", "--output", tmp_path / "space", "--dry-run")
     assert ran.code == 0, ran.err
     assert sorted(path.name for path in (tmp_path / "space").iterdir()) == ["README.md", "app.py", "requirements.txt"]
-    assert "nothing was sent" in ran.out
+    assert "nothing was uploaded" in ran.out
 
 
 def test_bad_input(run, tmp_path) -> None:
-    with pytest.raises(InputError, match="is a folder of this computer; push it first"):
+    with pytest.raises(InputError, match="is a local folder; push it first"):
         space_files(str(tmp_path), "me/my-space")
     with pytest.raises(InputError, match="cannot be a name"):
         space_files("demo:en-de", "me/my space")
     (tmp_path / "mine.txt").write_text("x")
-    with pytest.raises(InputError, match="exists and has other files; choose another folder"):
+    with pytest.raises(InputError, match="exists but was not created by this command; choose another folder"):
         push_space("demo:en-de", "me/my-space", tmp_path, dry_run=True)
     assert "REPO: is missing; give FOLDER REPO, or MODEL --space NAME" in run("push", "folder").err
     assert "is given as well as --space" in run("push", "demo:en-de", "me/x", "--space", "me/my-space").err

@@ -1,8 +1,8 @@
-"""How attention learns (snell2021, sections 2 and 3): rows of tables 2 to 8 for a data set, curves and a figure.
+"""How attention learns (snell2021, sections 2 and 3): rows of tables 2 to 8 for a dataset, curves and a figure.
 
 Trains the LSTM model as usual (alpha, beta, Delta), with attention frozen to uniform (beta_uf), as usual from a second
-seed (for xi), and the bag-of-words proxy (beta_px), and looks at each of them on the whole validation set again and
-again, most often at the start.
+seed (for xi), and the bag-of-words proxy (beta_px), and evaluates each of them on the whole validation set at many
+steps, most often at the start.
 
 Examples:
     # Multi30k from English to German, sizes of appendix A.8: 256 tokens are about 16 pairs
@@ -13,18 +13,18 @@ Examples:
     python trainer_scripts/study_attention_learning.py --task classification --output_dir runs/keywords \
         --tokens_per_batch 1280 --max_steps 1000
 
-    # ... or your own: each line a class, a tab, and words between spaces ...
+    # ... or your own: one class, a tab, and space-separated words per line ...
     python trainer_scripts/study_attention_learning.py --task classification --output_dir runs/reviews \
         --train train.tsv --valid valid.tsv --tokens_per_batch 5000 --max_steps 4000
 
-    # ... or .csv, .jsonl and .parquet files, or splits of a `datasets` set, with fields for text and class
+    # ... or .csv, .jsonl and .parquet files, or splits of a dataset, with fields for text and class
     python trainer_scripts/study_attention_learning.py --task classification --output_dir runs/imdb \
         --dataset imdb --train train --valid test --punctuation separate --max_length 400 --max_valid 4000 --frozen
 
 Run the same command again to resume. The output folder gets a folder for each training, with its checkpoints and
 `snapshots/`; `row.csv`, the rows of tables 5 and 3 (with BLEU: 6 and 4); `curves.csv`, all agreements at all steps;
-`curves.svg`. `--on train` has them for a sample of the training set (tables 7 and 8) in files that end with `-train`.
-Classification also fits a logistic regression (table 11); `--frozen` trains an attention alone (table 10).
+`curves.svg`. `--on train` writes them for a sample of the training set (tables 7 and 8), to files ending in `-train`.
+Classification also fits a logistic regression (table 11); `--frozen` trains only the attention (table 10).
 """
 
 import shutil
@@ -43,29 +43,29 @@ DEFAULTS |= {"disable_tqdm": True, "report_to": "none", "max_valid": 1_000_000}
 
 @dataclass
 class StudyArguments:
-    """What is trained and when it is looked at."""
+    """What is trained and when it is evaluated."""
 
-    task: str = option("translation", "Or classification.")
+    task: str = option("translation", "translation or classification.")
     set: list[str] = option([], "Fields of the LSTM model's configuration, as NAME=VALUE.")
     vocab_size: int = option(8000, "SentencePiece pieces, both languages (translation).")
     min_count: int = option(3, "Rarer words become <unk> (classification).")
-    max_length: int = option(128, "Longer training examples are dropped, others cut.")
-    overwrite_output_dir: bool = option(False, "Start over: remove the trainings in --output_dir.")
-    early_steps: list[int] = option([], "First steps to look at; the paper's by default.")
-    every: int = option(0, "Steps between later looks; 0 for the paper's.")
-    uniform_steps: int = option(0, "Length of the uniform training; 0 for --max_steps.")
-    second_seed_steps: int = option(0, "Length of the second seed's; 0 for --max_steps.")
-    proxy_steps: int = option(0, "Length of the proxy's; 0 for --max_steps.")
-    frozen: bool = option(False, "Also train a model of which all but the attention is frozen (table 10).")
-    frozen_steps: int = option(0, "Length of that training; 0 for --max_steps.")
-    performance: str = option("accuracy", "Of words, or bleu of greedy translations; xi is measured in it.")
-    bleu_sentences: int = option(200, "Sentences translated for BLEU at each look.")
-    on: list[str] = option(["valid"], "Sets to look at: valid, train (a sample of --max_valid examples) or both.")
-    text_field: str = option("text", "Field of the text in --dataset, .csv, .jsonl or .parquet (classification).")
-    label_field: str = option("label", "Field of the class in them.")
-    embeddings: str | None = option(None, "File of word vectors like GloVe's to start from (classification).")
-    paper: str | None = option(None, "Data set of the paper whose rows are printed below, e.g. Multi30k.")
-    valid_tokens: int = option(2000, "Tokens of a validation batch, per side.")
+    max_length: int = option(128, "Longer training examples are dropped, others truncated.")
+    overwrite_output_dir: bool = option(False, "Start over: remove earlier runs from --output_dir.")
+    early_steps: list[int] = option([], "First steps to evaluate (default: the paper's).")
+    every: int = option(0, "Steps between later evaluations; 0 for the paper's.")
+    uniform_steps: int = option(0, "Training steps with uniform attention; 0 for --max_steps.")
+    second_seed_steps: int = option(0, "Training steps of the second seed; 0 for --max_steps.")
+    proxy_steps: int = option(0, "Training steps of the proxy; 0 for --max_steps.")
+    frozen: bool = option(False, "Also train a model with everything but the attention frozen (table 10).")
+    frozen_steps: int = option(0, "Training steps of that model; 0 for --max_steps.")
+    performance: str = option("accuracy", "Metric for xi: accuracy of words, or bleu of greedy translations.")
+    bleu_sentences: int = option(200, "Sentences translated for BLEU at each evaluation.")
+    on: list[str] = option(["valid"], "Sets to evaluate on: valid, train (a sample of --max_valid examples) or both.")
+    text_field: str = option("text", "Text field in --dataset, .csv, .jsonl or .parquet (classification).")
+    label_field: str = option("label", "Class field in them.")
+    embeddings: str | None = option(None, "Word vectors to start from, in GloVe's format (classification).")
+    paper: str | None = option(None, "Dataset of the paper whose rows are printed below, e.g. Multi30k.")
+    valid_tokens: int = option(2000, "Tokens per validation batch and side.")
 
 
 def make_parser() -> Any:
@@ -75,7 +75,7 @@ def make_parser() -> Any:
 
 
 def run_study(parser: Any, study: Any, task: Any, config: Any) -> None:
-    """Train what is not complete, and write the tables."""
+    """Run the trainings that are not complete, and write the tables."""
     from transformers import set_seed
 
     from hf_nmt_interp.report.attention_learning import write_learning

@@ -1,10 +1,10 @@
-"""What a translator relies on, and how its training changes that (voita2021, sections 4 to 7): trains and compares.
+"""What a translator relies on, and how training changes it (voita2021, sections 4 to 7): trains and compares models.
 
 Examples:
-    # section 4: a translator with references, its own translations and random sentences for prefixes
+    # section 4: one translator with references, its own translations and random sentences as prefixes
     python trainer_scripts/study_contributions.py box --output_dir runs/study --held test.en test.de
 
-    # appendix D: both signs of relevance count alike; sentences of two lengths
+    # appendix D: equal weight for both signs of relevance; sentences of two lengths
     python trainer_scripts/study_contributions.py box --output_dir runs/half --held test.en test.de \
         --set alpha=0.5 beta=0.5 --lengths 7 7 9 9
 
@@ -12,7 +12,7 @@ Examples:
     python trainer_scripts/study_contributions.py objectives --output_dir runs/study --train train.en train.de \
         --test test.en test.de --held valid.en valid.de test.en test.de --steps 125 --candidates 50
 
-    # section 6: trained on the first 10,000 and 40,000 pairs, beside a translator that has seen them all
+    # section 6: trained on the first 10,000 and 40,000 pairs, next to a translator trained on all of them
     python trainer_scripts/study_contributions.py amount --output_dir runs/study --train train.en train.de \
         --test test.en test.de --held valid.en valid.de test.en test.de --sizes 10000 40000
 
@@ -20,11 +20,11 @@ Examples:
     python trainer_scripts/study_contributions.py stages --output_dir runs/study --train train.en train.de \
         --test test.en test.de --held valid.en valid.de --steps 800 --every 25
 
-Run the same command again to resume; a training that has ended is not repeated. Other arguments go to every training,
-e.g. `--learning_rate 1e-4 --bf16 true`; see `train_translation.py`.
+Run the same command again to resume; complete trainings are not repeated. Other arguments are passed to every
+training, e.g. `--learning_rate 1e-4 --bf16 true`; see `train_translation.py`.
 
 The output folder gets a folder for each training, STUDY.svg with its numbers in STUDY.csv, and STUDY.json with the
-table that is printed: BLEU of --test, means over steps and held-out pairs, minutes of training.
+table that is printed: BLEU on --test, means over steps and held-out pairs, training minutes.
 """
 
 import argparse
@@ -55,26 +55,26 @@ def make_parser() -> argparse.ArgumentParser:
     for name, (run, prefixes, steps) in STUDIES.items():
         study = studies.add_parser(name, help=run.__doc__, allow_abbrev=False)
         study.set_defaults(run=run)
-        study.add_argument("--output_dir", type=Path, required=True, help="Folder of trainings, figure and numbers.")
-        study.add_argument("--held", nargs="+", required=True, help="Pairs that are studied: two text files, or four.")
-        study.add_argument("--pairs", type=int, default=300, help="Most pairs of a study.")
-        help = "Source and target tokens, with EOS; may be several pairs of numbers (default: the most frequent)."
+        study.add_argument("--output_dir", type=Path, required=True, help="Folder for trainings, figure and numbers.")
+        study.add_argument("--held", nargs="+", required=True, help="Pairs to analyse: two or four text files.")
+        study.add_argument("--pairs", type=int, default=300, help="Maximum number of pairs.")
+        help = "Source and target tokens, with EOS; one or more pairs of numbers (default: the most frequent)."
         study.add_argument("--lengths", type=int, nargs="+", default=[], metavar="N", help=help)
-        help = "Take pairs whose sides are up to N tokens shorter or longer, too."
+        help = "Also use pairs whose sides are up to N tokens shorter or longer."
         study.add_argument("--within", type=int, default=0, metavar="N", help=help)
         study.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="Settings of LRP.")
         study.add_argument("--prefix", nargs="+", choices=PREFIXES, default=prefixes, help="What the decoder reads.")
         if name != "stages":
-            study.add_argument("--model", default="demo:en-de", help="The translator in the box, or another.")
+            study.add_argument("--model", default="demo:en-de", help="Bundled translator, local folder or Hub id.")
         if steps:
             study.add_argument("--train", nargs="+", required=True, help="Two text files or one JSONL file.")
-            study.add_argument("--test", nargs="+", required=True, help="As --train; scored after a training.")
-            study.add_argument("--steps", type=int, default=steps, help="Updates of a training.")
+            study.add_argument("--test", nargs="+", required=True, help="Like --train; scored after each training.")
+            study.add_argument("--steps", type=int, default=steps, help="Updates per training.")
     objectives, amount, stages = (studies.choices[name] for name in ("objectives", "amount", "stages"))
     objectives.add_argument("--dropout", type=float, default=0.1, help="Share of replaced source or target words.")
-    objectives.add_argument("--candidates", type=int, default=50, help="Of minimum risk training.")
-    objectives.add_argument("--alpha", type=float, default=0.005, help="Its sharpness.")
-    amount.add_argument("--sizes", type=int, nargs="+", default=[10_000, 40_000], help="Training pairs.")
+    objectives.add_argument("--candidates", type=int, default=50, help="Candidates of minimum risk training.")
+    objectives.add_argument("--alpha", type=float, default=0.005, help="Sharpness of minimum risk training.")
+    amount.add_argument("--sizes", type=int, nargs="+", default=[10_000, 40_000], help="Numbers of training pairs.")
     stages.add_argument("--vocab_size", type=int, default=6000, help="SentencePiece pieces, both languages.")
     stages.add_argument("--every", type=int, default=25, help="Steps between two checkpoints.")
     return parser
@@ -179,22 +179,22 @@ def report(args: argparse.Namespace, names: dict[str, str]) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Read the held-out pairs, and refuse what would only fail after the trainings."""
+    """Read the held-out pairs, and report errors before the trainings start."""
     from hf_nmt_interp.attribution.registry import parse_method_settings
     from hf_nmt_interp.text.corpus import read_pairs
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 or is_lone():
-        remedy = "train by them with train_*.py, and compare by hf-nmt-interp"
-        raise InputError("launcher", None, "several processes", remedy)
+        remedy = "train with train_*.py, and compare with hf-nmt-interp"
+        raise InputError("launcher", None, "several processes are not supported", remedy)
     for name in ("pairs", "steps", "every", "sizes"):
         number = getattr(args, name, 1)
         if min(number if isinstance(number, list) else [number]) < 1:
             raise InputError(f"--{name}", number, "must be at least 1")
     if len(args.lengths) % 2:
-        raise InputError("--lengths", " ".join(map(str, args.lengths)), "is not pairs of numbers, e.g. 20 23")
+        raise InputError("--lengths", " ".join(map(str, args.lengths)), "must be pairs of numbers, e.g. 20 23")
     parse_method_settings("lrp", args.set)
     if args.study == BOX and args.more:
-        raise InputError(args.more[0], None, "no training is made here that it could be for")
+        raise InputError(args.more[0], None, "is not supported, because this study trains no model")
     if args.study != BOX:
         for script, words in ways(args).values() if args.study == "objectives" else [("train_translation", [])]:
             trainings_of(args).parse(import_module(script), args.study, words)
@@ -203,7 +203,7 @@ def check(args: argparse.Namespace) -> None:
         raise InputError("--held", None, f"{len(files)} files", "give two parallel text files, or four")
     args.held = [pair for both in zip(files[::2], files[1::2], strict=True) for pair in read_pairs(*both)]
     if not args.held:
-        raise InputError("--held", None, f"there is no sentence pair in {' and '.join(files)}")
+        raise InputError("--held", None, f"no sentence pairs in {' and '.join(files)}")
 
 
 def main() -> None:

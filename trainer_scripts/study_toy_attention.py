@@ -4,13 +4,13 @@ Examples:
     # copying permutations of 40 words, and of 40 of 60 words (figure 3 left)
     python trainer_scripts/study_toy_attention.py copying --output_dir runs/toy
 
-    # all others but heads
+    # all studies except heads
     python trainer_scripts/study_toy_attention.py copying mixture permuted locality frozen --output_dir runs/toy
 
     # locality with classifiers that read from left to right only
     python trainer_scripts/study_toy_attention.py locality --output_dir runs/forward --bidirectional false
 
-    # heads: other settings find no bad ones
+    # heads: with other settings no bad heads are found
     python trainer_scripts/study_toy_attention.py heads --output_dir runs/heads --steps 140 \
         --candidates 24 --trials 1 --model_seed 7
 
@@ -18,19 +18,19 @@ Studies:
     copying    permutations of the same 40 words against 40 of 60 words
     mixture    permutations of one of two sets of 40 words against 40 of 80 words (figure 3 right)
     permuted   output in one fixed random order against copying (section 6.2)
-    heads      8 heads of which all are bad, one is good, or that are drawn at random (figure 6); first weights of a
-               head are good if a model with this one head learns to copy permutations, and bad if it fails, with all
-               of --trials data seeds
+    heads      8 heads: all bad, one good, or drawn at random (figure 6); initial weights of a head are good if a model
+               with only this head learns to copy permutations with all of --trials data seeds, and bad if it fails
+               with all of them
     locality   log-odds of the keyword's state, the next one, their mean and the last one under uniform attention
                (figure 7)
-    frozen     attention learned while all else stays as it was drawn, and lexical probe under uniform attention: which
-               agrees with attention as it is usually learned? (table 10)
+    frozen     attention trained with everything else frozen, and the lexical probe under uniform attention: which
+               agrees better with normally trained attention? (table 10)
 
 Each writes STUDY.png and its numbers as STUDY.csv into --output_dir, and prints a table. All seeds of a condition are
-trained side by side. Run the same command again to resume.
+trained in parallel. Run the same command again to resume.
 
-A copier has learned when at least 95 % of the test's words are right at the end (the words before them are given), and
-has failed below 60 %. A model that only knows which words it has not written yet is right for 11 % of them.
+A copier has learned if at least 95 % of the test words are right at the end (given the words before them), and has
+failed below 60 %. A model that only knows which words it has not written yet gets 11 % of them right.
 """
 
 import argparse

@@ -1,16 +1,16 @@
 """Train a head that aligns words on a frozen translator (Chen et al. 2020), without gold links.
 
 Examples:
-    # the translator in the box, whose reverse is in the box, too
+    # a bundled translator and its bundled reverse model
     python trainer_scripts/train_alignment.py --model demo:en-de --reverse_model demo:de-en --output_dir runs/aligned \
         --train train.en train.de --learning_rate 1e-3 --warmup_steps 50 --tokens_per_batch 2400 --max_steps 400 \
         --save_steps 100 --save_total_limit 1
 
-    # without a reverse model, or with the links of another aligner (one line `0-0 1-2 ...` a pair)
+    # without a reverse model, or with the links of another aligner (one line `0-0 1-2 ...` per pair)
     python trainer_scripts/train_alignment.py --model demo:en-de --teacher attention:layer=2 ...
     python trainer_scripts/train_alignment.py --model demo:en-de --links train.links ...
 
-    # guided alignment (Garg et al. 2019): one head of the cross-attention, while the translator is trained on
+    # guided alignment (Garg et al. 2019): one head of the cross-attention, trained together with the translator
     python trainer_scripts/train_alignment.py --model demo:en-de --reverse_model demo:de-en --guided_layer 2 \
         --output_dir runs/guided --train train.en train.de --test test.en test.de --learning_rate 1e-4 ...
 
@@ -18,10 +18,10 @@ Examples:
 
 Starts from any Marian, BART, mBART, M2M100/NLLB or T5 checkpoint, also gated, pruned or calibrated ones. Data are
 given as for `train_translation.py`. Run the same command again to resume from the last checkpoint in --output_dir. The
-result translates as before, bit for bit, and `align`, `align_generation`, `translate --markup` and pages use its head.
-Guided training changes the translator: `results.json` has the scores of --test before and after.
+result translates exactly as before, and `align`, `align_generation`, `translate --markup` and pages use its head.
+Guided training changes the translator: `results.json` has its scores on --test before and after.
 
-The head can be trained again with the heads of a first run as teachers: give their folders as --model and
+To train the head again with the heads of a first run as teachers, give their folders as --model and
 --reverse_model.
 """
 
@@ -35,19 +35,19 @@ from hf_nmt_interp.training.launch import run_script, run_training, training_par
 
 @dataclass
 class ModelArguments(ExportArguments):
-    """The translator to align with, and who teaches it."""
+    """The translator to align with, and its teacher."""
 
     model: str | None = option("demo:en-de", "Checkpoint (folder, Hub id or demo:en-de).")
-    alignment_layer: int | None = option(None, "Decoder layer that the head reads; that of --model, or the middle.")
-    alignment_heads: int | None = option(None, "Heads that are averaged; that of --model, or 8.")
-    reverse_model: str | None = option(None, "Translator of the other direction, to agree with.")
-    links: str | None = option(None, "Pharaoh file with a line of links for each training pair, instead of own links.")
-    teacher: str | None = option(None, "Method that aligns, as of `align`; its head or best attention.")
+    alignment_layer: int | None = option(None, "Decoder layer to read (default: that of --model, or the middle one).")
+    alignment_heads: int | None = option(None, "Heads to average (default: that of --model, or 8).")
+    reverse_model: str | None = option(None, "Translator for the other direction, whose links must agree.")
+    links: str | None = option(None, "Pharaoh file with one line of links per training pair, instead of a teacher.")
+    teacher: str | None = option(None, "Method used to align, as in `align` (default: its head or best attention).")
     reverse_teacher: str | None = option(None, "The same for the reverse model.")
-    extraction: str = option("mutual", "Which links are taken without a reverse model: mutual, argmax or threshold.")
-    heuristic: str = option("grow-diag", "Which are taken with one: intersection, grow-diag, ...")
-    least: float = option(0.2, "Least share of both words' scores that a link must have with one.")
-    test_before: bool = option(True, "In guided training, also score the test before.")
+    extraction: str = option("mutual", "How to extract links without a reverse model: mutual, argmax or threshold.")
+    heuristic: str = option("grow-diag", "How to combine both directions: intersection, grow-diag, ...")
+    least: float = option(0.2, "With a reverse model, drop links below this share of both words' scores.")
+    test_before: bool = option(True, "In guided training, also score the test set before training.")
 
 
 make_parser = partial(training_parser, ModelArguments, "alignment.AlignmentConfig")

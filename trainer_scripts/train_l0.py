@@ -1,7 +1,7 @@
-"""Prune attention heads of a translator by L0 gates (voita2019, section 6), and test what is left.
+"""Prune attention heads of a translator with L0 gates (voita2019, section 6), and test the pruned model.
 
 Examples:
-    # the encoder's heads, as in section 6.2: the decoder stays as it is
+    # the encoder's heads, as in section 6.2, with a frozen decoder
     python trainer_scripts/train_l0.py --model demo:en-de --output_dir runs/l0-encoder --train train.en train.de \
         --test test.en test.de --gated_attentions encoder --freeze decoder --penalty 0.005 --learning_rate 5e-4 \
         --warmup_steps 50 --tokens_per_batch 800 --max_steps 600 --save_steps 100 --save_total_limit 1
@@ -16,15 +16,15 @@ Examples:
     python trainer_scripts/train_translation.py --heads runs/l0-all/pruned ...
 
 Starts from any plain, gated or pruned Marian, BART, mBART, M2M100/NLLB or T5 checkpoint. Data are given as for
-`train_translation.py`. Run the same command again to resume from the last checkpoint in --output_dir. At the end there
-are `gated/` and `pruned/`, which `from_pretrained` loads, `gates.csv` with every gate over time, and `results.json`
-with heads, parameters and scores of the translator before and pruned; the gated model with gates of 0 and 1
-translates as the pruned one.
+`train_translation.py`. Run the same command again to resume from the last checkpoint in --output_dir. It writes
+`gated/` and `pruned/`, which `from_pretrained` loads, `gates.csv` with every gate over time, and `results.json` with
+heads, parameters and scores before and after pruning; the gated model with gates of 0 and 1 translates exactly like
+the pruned one.
 
-A larger --penalty closes more heads. In runs like the first command above (docs/pruning.md), 17, 5 and 2 of the box
-translator's 32 encoder heads are left with penalties of 0.002, 0.005 and 0.02. A gate moves by at most about
---gate_learning_rate a step, and has to get from --gate_init below 0 to close its head; train several times as long as
-that takes, so that the weights adapt to the heads that are left.
+A larger --penalty closes more heads. In runs like the first command above (docs/pruning.md), 17, 5 and 2 of the 32
+encoder heads of the bundled translator are left with penalties of 0.002, 0.005 and 0.02. A gate moves by at most about
+--gate_learning_rate per step, and has to move from --gate_init to below 0 to close its head; train several times as
+long as that takes, so that the weights can adapt to the remaining heads.
 """
 
 from dataclasses import dataclass
@@ -40,8 +40,8 @@ class ModelArguments(StartArguments):
     """The translator to prune."""
 
     model: str | None = option("demo:en-de", "Checkpoint (folder, Hub id or demo:en-de).")
-    gate_init: float = option(2.0, "First log_alpha of new gates, open above 0; gates nearer to 0 act sooner.")
-    test_before: bool = option(True, "Also score the test before the training.")
+    gate_init: float = option(2.0, "Initial log_alpha of new gates, open above 0; gates closer to 0 act sooner.")
+    test_before: bool = option(True, "Also score the test set before training.")
 
 
 make_parser = partial(training_parser, ModelArguments, "l0.L0Config")

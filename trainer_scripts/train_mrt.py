@@ -1,4 +1,4 @@
-"""Fine-tune a translator by minimum risk training (voita2021, section 5 and appendix B), and test it.
+"""Fine-tune a translator with minimum risk training (voita2021, section 5 and appendix B), and test it.
 
 Examples:
     python trainer_scripts/train_mrt.py --model demo:en-de --output_dir runs/mrt --train train.en train.de \
@@ -7,16 +7,16 @@ Examples:
 
     accelerate launch --num_processes 2 trainer_scripts/train_mrt.py ...   (the same arguments)
 
-    # beside it the same number of updates by train_translation.py, without and with --target_word_dropout 0.1;
-    # what they do to source contributions
+    # after the same number of updates with train_translation.py, without and with --target_word_dropout 0.1,
+    # compare what they do to source contributions
     hf-nmt-interp contributions --input test.en --target-file test.de --prefix random model \
         --compare mle=runs/mle dropout=runs/dropout mrt=runs/mrt --figure objectives.svg
 
-Starts from any seq2seq checkpoint, best a converged one. Data are given as for `train_translation.py`; run the same
+Starts from any seq2seq checkpoint, ideally a converged one. Data are given as for `train_translation.py`; run the same
 command again to resume from the last checkpoint in --output_dir. --tokens_per_batch counts sources and references:
-each has --candidates times as many candidate tokens, of which --candidate_tokens are scored at a time.
-The log shows how many candidates are unique, their risk, how P~ is spread, and how long they are against references.
-At the end there are the model, and `results.json` with the scores before and after.
+there are about --candidates times as many candidate tokens, of which --candidate_tokens are scored at a time.
+The log shows how many candidates are unique, their risk, the entropy of P~, and their length relative to references.
+At the end it saves the model, and `results.json` with the scores before and after.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class ModelArguments(ExportArguments):
     """The translator to start from."""
 
     model: str | None = option("demo:en-de", "Checkpoint (folder, Hub id or demo:en-de).")
-    test_before: bool = option(True, "Also score the test before the training.")
+    test_before: bool = option(True, "Also score the test set before training.")
 
 
 make_parser = partial(training_parser, ModelArguments, "mrt.MRTConfig")

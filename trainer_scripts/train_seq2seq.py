@@ -11,8 +11,8 @@ Examples:
 
     accelerate launch --num_processes 2 trainer_scripts/train_seq2seq.py ...   (the same arguments)
 
-Data are given as for `train_translation.py`, run the same command again to resume from the last checkpoint in
---output_dir. What --set can set is described at `LuongSeq2SeqConfig` and `ConvSeq2SeqConfig`.
+Data are given as for `train_translation.py`. Run the same command again to resume from the last checkpoint in
+--output_dir. For --set see the fields of `LuongSeq2SeqConfig` and `ConvSeq2SeqConfig`.
 """
 
 from dataclasses import dataclass
@@ -27,9 +27,9 @@ from hf_nmt_interp.training.launch import run_script, run_training, training_par
 class ModelArguments(ExportArguments):
     """The translator: from a checkpoint, or new."""
 
-    architecture: str = option("lstm", "Of a new model: lstm or conv.")
+    architecture: str = option("lstm", "Architecture of a new model: lstm or conv.")
     set: list[str] = option([], "Fields of a new model's configuration, as NAME=VALUE.")
-    vocab_size: int = option(8000, "SentencePiece pieces of a new model, both languages.")
+    vocab_size: int = option(8000, "Size of a new SentencePiece vocabulary for both languages.")
 
 
 make_parser = partial(training_parser, ModelArguments, "translation.TranslationConfig")

@@ -8,13 +8,13 @@ Examples:
 
     accelerate launch --num_processes 2 trainer_scripts/train_translation.py ...   (the same arguments)
 
-    # word dropout on what the decoder reads (voita2021, section 5), starting from a translator
+    # word dropout on the decoder's input (voita2021, section 5), starting from a translator
     python trainer_scripts/train_translation.py --model demo:en-de --output_dir runs/dropout \
         --train train.en train.de --target_word_dropout 0.1 --learning_rate 1e-5 --max_steps 300
 
-Data: two line-parallel text files, or one JSONL file, or `--dataset NAME` for any `datasets` set (Hub or local), whose
-splits are then named by --train, --valid and --test. Run the same command again to resume from the last
-complete checkpoint in --output_dir; the result is that of a run that was never stopped.
+Data: two line-parallel text files, or one JSONL file, or `--dataset NAME` for any dataset (Hub or local), with splits
+named by --train, --valid and --test. Run the same command again to resume from the last complete checkpoint in
+--output_dir; the result is the same as without the interruption.
 """
 
 from dataclasses import dataclass
@@ -29,11 +29,11 @@ from hf_nmt_interp.training.launch import run_script, run_training, training_par
 class ModelArguments(ExportArguments):
     """The translator: from a checkpoint, or new with these sizes."""
 
-    vocab_size: int = option(8000, "SentencePiece pieces of a new model, both languages.")
-    tokenizer: str | None = option(None, "Checkpoint whose tokenizer a new model gets, to compare on the same tokens.")
+    vocab_size: int = option(8000, "Size of a new SentencePiece vocabulary for both languages.")
+    tokenizer: str | None = option(None, "Checkpoint whose tokenizer a new model uses, to compare on the same tokens.")
     d_model: int = option(256, "Width.")
-    layers: int = option(4, "Layers of the encoder, and of the decoder.")
-    heads: str = option("8", "Attention heads; or a folder, of a pruned model, whose architecture the new model gets.")
+    layers: int = option(4, "Layers of the encoder, and also of the decoder.")
+    heads: str = option("8", "Attention heads, or the folder of a pruned model whose architecture to use.")
     ffn_dim: int = option(512, "Width of the feed-forward layers.")
     dropout: float = option(0.1, "Dropout on the residual branches.")
 

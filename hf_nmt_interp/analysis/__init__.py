@@ -1,1 +1,1 @@
-"""Analysis: what attributions, attentions and models say about a whole data set."""
+"""Analysis of attributions, attention and models over a whole dataset."""

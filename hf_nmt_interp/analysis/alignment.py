@@ -39,7 +39,9 @@ def soft_alignment(result: AttributionResult) -> np.ndarray:
     [1.0, 1.0, 1.0, 1.0]
     """
     if result.level != "token":
-        raise InputError("result", None, f"scores of {result.level}s", "give the result of tokens, before to_words()")
+        raise InputError(
+            "result", None, f"scores of {result.level}s", "give the token-level result, before to_words()"
+        )
     return normalise(word_scores(result.source, result.source_side, result.target_side))
 
 
@@ -58,7 +60,7 @@ def subword_dispersion(soft: Iterable[np.ndarray]) -> float:
     """Entropy (nats) of p(i | t) [T, S] over tokens: mean over the steps of a sentence, then over sentences.
 
     This is how the authors' code counts (ding2019): special tokens, such as EOS, are included on both sides. Steps
-    without a positive score are left out; NaN if there are no others.
+    without a positive score are left out; NaN if all are.
 
     >>> round(subword_dispersion([np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([[0.5, 0.5]])]), 4)
     0.5199
@@ -68,7 +70,7 @@ def subword_dispersion(soft: Iterable[np.ndarray]) -> float:
 
 
 def joint_scores(forward: np.ndarray, backward: np.ndarray) -> np.ndarray:
-    """p(i | t) p(t | i): scores [target words, source words] of links that both directions of translation believe in.
+    """p(i | t) p(t | i): scores [target words, source words] of links, from both directions of translation.
 
     `forward` has scores [target words, source words], `backward` of the other translator [source words, target words].
     0 becomes -inf: such a link is never taken.
@@ -95,7 +97,7 @@ def joint_links(
         heuristic: see `symmetrize`.
         extraction: see `extract_links`.
         threshold: see `extract_links`.
-        least: of a link's shares of the scores of its source word and its target word, the least geometric mean.
+        least: minimum geometric mean of a link's shares of the scores of its source word and its target word.
 
     >>> forward, backward = np.array([[8.0, 1.0], [1.0, 1.0]]), np.array([[4.0, 1.0], [1.0, 1.0]])
     >>> [sorted(joint_links(forward, backward, least=p)) for p in (0, 0.8)]
@@ -129,7 +131,7 @@ def at_least(links: Links, shares: np.ndarray, least: float) -> Links:
 
 
 def combined_scores(scores: Sequence[np.ndarray]) -> np.ndarray:
-    """Scores [target words, source words] of several methods in one: the geometric mean of their p(i | t).
+    """Combined scores [target words, source words] of several methods: the geometric mean of their p(i | t).
 
     >>> combined_scores([np.array([[3.0, 1.0, 0.0]]), np.array([[1.0, 3.0, 4.0]])]).round(3).tolist()
     [[0.306, 0.306, -inf]]
@@ -169,23 +171,23 @@ class WordAlignment:
 
 
 def make_aligner(model: Any, method: str, **settings: Any) -> AttributionMethod:
-    """The method of that name with the settings by which it aligns."""
+    """The method of that name with its settings for alignment."""
     return make_method(model, method, **word_settings(method, settings))
 
 
 def make_aligners(model: Any, method: str, **settings: Any) -> list[AttributionMethod]:
-    """`make_aligner` of each method in `NAME+NAME:SETTING=VALUE+...`; only a single one has further settings."""
+    """`make_aligner` of each method in `NAME+NAME:SETTING=VALUE+...`; `settings` are for a single method only."""
     methods = parse_methods(method, "method")
     if settings and len(methods) > 1:
         name = min(settings)
-        raise InputError(name, None, "of several methods each has its own", f"write {method}:{name}=...")
+        raise InputError(name, None, "with several methods, each needs its own settings", f"write {method}:{name}=...")
     return [make_aligner(model, name, **own | settings) for name, own in methods]
 
 
 def own_method(model: Any, pairs: Pairs | None, batch_size: int = 16, cached: bool = True) -> Named | None:
-    """By what a model aligns if no method is named: its alignment head, or else its own best attention.
+    """The default method of a model: its alignment head, or else its own best attention.
 
-    Without pairs to choose attention on, None if it has not been chosen before; `cached` as of `own_attention`.
+    Without pairs to choose attention on, None if it has not been chosen before; for `cached` see `own_attention`.
     """
     if AlignmentHeadMethod.fits(model):
         return AlignmentHeadMethod.name, {}
@@ -226,7 +228,7 @@ def align_words(
 ) -> list[WordAlignment]:
     """`align` with the words and the soft scores; its arguments.
 
-    A pair with a side without words is not shown to the model and has no links; the translation of nothing is nothing.
+    A pair with an empty side is not shown to the model and has no links; the translation of an empty source is empty.
 
     >>> import hf_nmt_interp as hni
     >>> model, tokenizer = hni.load_demo("en-de")
@@ -340,15 +342,15 @@ def align(
     """Align the words of sentence pairs: given ones (force decoding), or with the model's own translations.
 
     Args:
-        model: a translator, or its name, which is loaded (`load`, whose further arguments are then taken too).
+        model: a translator, or a name that is passed to `load` (further arguments of `load` are then accepted too).
         tokenizer: its tokenizer; None with a name.
-        sources: one sentence, or a list of sentences; each a string, whose words stand between whitespace, or a list
-            of words, which are kept as they are (the segmentation of gold links).
+        sources: one sentence, or a list of sentences; each a string of space-separated words, or a list of words that
+            are kept unchanged (the segmentation of gold links).
         targets: its translation or a list of them, in the same form; None lets the model translate.
         method: an attribution method; None for the model's alignment head, or without one its own best attention
             (`own_attention`; chosen from at least 100 words, it is kept), or `smoothgrad` if settings are given; `lrp`
             explains the logit of the label here.
-            Several, e.g. `attention+saliency:aggregate=li2016`, align by the geometric mean of their p(i | t).
+            Several, e.g. `attention+saliency:aggregate=li2016`, are combined by the geometric mean of p(i | t).
         settings: `batch_size`; `extraction` and `threshold`, see `extract_links`; `extraction="subword_argmax"`, see
             `subword_links`; `punctuation` and `words`, see `encode_source`; `generate`, arguments of `generate()`; all
             others are settings of the method.

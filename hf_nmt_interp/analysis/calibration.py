@@ -29,8 +29,8 @@ class CalibrationReport(Report):
     """What calibration does in each layer of a model.
 
     Attributes:
-        layers: one row a layer, and "all" for the mean over layers: jsd of original and fused weights; entropy of the
-            original weights; entropy_change, that of the fused ones minus it (above 0: more dispersed); tau of weights
+        layers: one row per layer, and "all" for the mean over layers: jsd of original and fused weights; entropy of
+            the original weights; entropy_change, fused minus original (above 0: more dispersed); tau of weights
             (kendall_attention) and of m (kendall_mask; below 0: what matters is masked) with gradients; mask_mean.
             A plain translator has entropy and kendall_attention only.
         bins: one row for each layer and entropy bin [low, high): jsd and the number of distributions.
@@ -44,11 +44,11 @@ class CalibrationReport(Report):
 
     @property
     def mask_mean(self) -> float | None:
-        """Over all layers, heads, steps and source tokens; None for a plain translator."""
+        """Mean mask over all layers, heads, steps and source tokens; None for a plain translator."""
         return self.layers[-1]["mask_mean"]
 
     def table(self) -> list[Row]:
-        """One row a layer."""
+        """One row per layer."""
         return self.layers
 
 
@@ -76,7 +76,7 @@ def calibration_report(
         edges: lower edges of the entropy bins.
     """
     if list(edges) != sorted(set(edges)) or edges[0] != 0:
-        raise InputError("edges", list(edges), "must rise from 0")
+        raise InputError("edges", list(edges), "must be increasing and start at 0")
     pairs = sentence_pairs(model, tokenizer, sources, targets, batch_size)
     translator = parts(model)
     if translator.weighted_sums:
@@ -129,7 +129,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _look(model: Any, translator: Parts, batch: Batch, layers: list[_Layer]) -> None:
-    """Add what one batch shows."""
+    """Add one batch to the sums."""
     attentions = translator.attentions("cross")
     masked = hasattr(model, "mask_parameters")
     with torch.no_grad(), Tape([module for a in attentions for module in a.recorded]) as tape:

@@ -42,10 +42,10 @@ class Check:
 
     Attributes:
         source: its words.
-        target: words of its translation, given or made.
+        target: words of its translation, given or generated.
         target_text: the translation.
         verdicts: by kind of error: detached, omission, repetition; only those whose signals were computed.
-        untranslated: source words that nothing translates.
+        untranslated: source words that are not translated.
         unsupported: target words without support in the source.
         untranslated_text: the same, as phrases.
         unsupported_text: the same, as phrases.
@@ -114,16 +114,16 @@ def check(
     """Look for text detached from the source, omissions and repetitions in translations, and name the words.
 
     Args:
-        model: a translator, which may be another one than that which translated; or its name, which is loaded (`load`,
-            whose further arguments are then taken too).
+        model: a translator, not necessarily the one that translated; or a name that is passed to `load` (further
+            arguments of `load` are then accepted too).
         tokenizer: its tokenizer; None with a name.
         sources: one sentence, or a list of sentences.
         targets: its translation or a list of them; None lets the model translate.
         signals: names of `SIGNALS`, `default` for all that need no more than three forward passes, `all` for all.
-        weights: a `Combination` or its file, from `check-table --save`; None for the one in the package.
+        weights: a `Combination` or its file, from `check-table --save`; None for the bundled one.
         batch_size: sentences read at a time.
         generate: arguments of `model.generate()`, for translations the model makes.
-        choice: the attention that aligns, if it is known.
+        choice: the attention used to align, if it is known.
 
     Returns:
         One `Check` for one sentence, a list for a list.
@@ -143,7 +143,7 @@ def check(
 
 
 def load_weights(weights: str | Path | None) -> Combination:
-    """The combination of a file, or the one in the package."""
+    """The combination in a file, or the bundled one."""
     return shipped() if weights is None else Combination.load(weights)
 
 
@@ -168,17 +168,17 @@ def judge(reading: Reading, names: Sequence[str], combination: Combination) -> C
 
 
 def source_coverage(reading: Reading) -> np.ndarray:
-    """[source words] smoothed attention coverage; NaN for marks."""
+    """[source words] smoothed attention coverage; NaN for punctuation."""
     return smoothed(attention_coverage(reading), reading.pair.source.words)
 
 
 def target_information(reading: Reading) -> np.ndarray:
-    """[target words] smoothed information of the source; NaN for marks."""
+    """[target words] smoothed information of the source; NaN for punctuation."""
     return smoothed(by_word(information(reading), reading.pair.target), reading.pair.target.words)
 
 
 def _low(values: np.ndarray, side: TokenWords, limit: Threshold) -> list[int]:
-    """Words below a threshold, and the marks behind them."""
+    """Words below a threshold, and the punctuation after them."""
     low = values < limit.threshold
     for n, word in enumerate(side.words):
         if is_mark(word) and n:

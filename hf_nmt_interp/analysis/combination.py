@@ -21,12 +21,12 @@ SHIPPED = Path(__file__).with_name("checks.json")
 
 @dataclass(frozen=True)
 class Threshold:
-    """From where on something is reported, and how often that was right and wrong on labelled lines.
+    """The threshold for reports, and how often they were right and wrong on labelled lines.
 
     Attributes:
         threshold: scores above it, or measures of words below it, are reported.
         false_alarms: share of the good lines (or their words) that are reported.
-        found: share of the bad ones that are.
+        found: share of the bad ones that are reported.
         good: number of good ones.
         bad: number of bad ones.
     """
@@ -67,7 +67,7 @@ class Detector:
 
 @dataclass(frozen=True)
 class Combination:
-    """What `check` decides by.
+    """The fitted combination that `check` uses.
 
     Attributes:
         about: what it was fitted on: model, file of labels, number of lines.
@@ -106,5 +106,5 @@ class Combination:
 
 @cache
 def shipped() -> Combination:
-    """The combination in the package."""
+    """The bundled combination."""
     return Combination.load(SHIPPED)

@@ -55,7 +55,7 @@ class Curve:
 
 
 def mean_curve(rows: Iterable[np.ndarray]) -> Curve:
-    """Mean of rows of any lengths at each position; NaN values do not count.
+    """Mean of rows of any lengths at each position; NaN values are ignored.
 
     >>> mean_curve([np.array([1.0, 2.0]), np.array([3.0])]).mean.tolist()
     [2.0, 2.0]
@@ -67,13 +67,13 @@ def mean_curve(rows: Iterable[np.ndarray]) -> Curve:
 
 
 class RunningCurve:
-    """Mean by position of rows that are seen one after the other (Welford's sums): memory is that of one row."""
+    """Mean by position of rows added one by one (Welford's sums), in the memory of one row."""
 
     def __init__(self) -> None:
         self.count, self.mean, self.squares = np.zeros((3, 0))
 
     def add(self, row: np.ndarray) -> None:
-        """See one more row [any length]; NaN values do not count."""
+        """Add a row [any length]; NaN values are ignored."""
         if (more := len(row) - len(self.count)) > 0:
             self.count, self.mean, self.squares = (np.pad(a, (0, more)) for a in (self.count, self.mean, self.squares))
         at = np.flatnonzero(~np.isnan(row))
@@ -94,7 +94,7 @@ class RunningCurve:
 
 
 def contribution_curves(results: Iterable[AttributionResult]) -> dict[str, Curve]:
-    """Means by position of each of `STATISTICS`, over the sentences that reach it; the papers take one length only."""
+    """Means by position of each of `STATISTICS`, over the sentences that reach it; the papers use a single length."""
     running = {name: RunningCurve() for name in STATISTICS}
     for result in results:
         for name, statistic in STATISTICS.items():

@@ -25,7 +25,7 @@ def jensen_shannon(p: Tensor, q: Tensor) -> Tensor:
 
 
 def kendall_tau(x: Tensor, y: Tensor, kept: Tensor, variant: str = "b") -> Tensor:
-    """Kendall's tau of x and y [..., S] where `kept` [..., S] is True; NaN where there is no pair.
+    """Kendall's tau of x and y [..., S] where `kept` [..., S] is True; NaN if there are no pairs.
 
     Variant "b" divides by the root of pairs that x orders times pairs that y orders, "a" by all pairs.
 

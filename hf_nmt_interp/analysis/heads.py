@@ -43,9 +43,9 @@ class HeadReport(Report):
     """One row for each head, with its scores and roles.
 
     Attributes:
-        about: what was looked at.
+        about: what was analysed.
         rows: kind ("encoder", "decoder", "cross"), layer, head, relevance (LRP; share of the layer's), the columns of
-            `HEAD_SCORES` that are known of any head, roles; None where there is no such score.
+            `HEAD_SCORES` that any head has, roles; None for missing scores.
     """
 
     title: ClassVar = "report of heads"
@@ -65,7 +65,7 @@ class HeadReport(Report):
         rows = self.of_kind(kind)
         if name not in rows[0]:
             known = [name for name in rows[0] if name not in ("kind", "layer", "head", "roles")]
-            raise InputError("name", name, f"of kind {kind!r} is not in the report", f"it has {', '.join(known)}")
+            raise InputError("name", name, f"is not in the report for kind {kind!r}", f"it has {', '.join(known)}")
         found = np.full([1 + max(row[place] for row in rows) for place in ("layer", "head")], np.nan)
         for row in rows:
             found[row["layer"], row["head"]] = np.nan if row[name] is None else row[name]
@@ -102,7 +102,7 @@ class HeadReport(Report):
         return found
 
     def table(self) -> list[Row]:
-        """One row a head; several roles are separated by `; `."""
+        """One row per head; several roles are separated by `; `."""
         return [row | {"roles": "; ".join(row["roles"])} for row in self.rows]
 
 
@@ -124,16 +124,16 @@ def head_report(
     Args:
         model: any supported translator; heads that were pruned are not in the report.
         tokenizer: its tokenizer.
-        sources: sentences; None takes the text of the trees.
+        sources: sentences; None uses the text of the trees.
         targets: their translations; None lets the model translate.
         trees: sentences of the source language with their dependencies, for the encoder's syntactic scores.
-        corpus: sentence pairs to count tokens in, best the training data; None counts in what is looked at.
-        relevance_sentences: how many of the sentences relevance is taken from, the slowest part; None for all.
+        corpus: sentence pairs to count tokens in, ideally the training data; None counts in the given sentences.
+        relevance_sentences: number of sentences to compute relevance on, the slowest part; None for all.
         lrp: settings of `LRP`.
         batch_size: sentences at a time.
     """
     if relevance_sentences is not None and relevance_sentences < 0:
-        raise InputError("relevance_sentences", relevance_sentences, "must be at least 0, which is for none")
+        raise InputError("relevance_sentences", relevance_sentences, "must be at least 0 (none)")
     explainer = None if relevance_sentences == 0 else LRP(model, **lrp or {})
     translator = explainer.parts if explainer else parts(model)
     if translator.weighted_sums:
@@ -143,7 +143,7 @@ def head_report(
         tree.spans()  # errors are reported before the work starts
     if sources is None:
         if not trees:
-            raise InputError("sources", None, "none given", "give sentences, or trees whose text is taken")
+            raise InputError("sources", None, "none given", "give sentences, or trees")
         sources = [tree.text for tree in trees]
     pairs = sentence_pairs(model, tokenizer, sources, targets, batch_size)
     counts = token_counts(tokenizer, corpus) if corpus is not None else _counts_of(pair.ids for pair in pairs)
@@ -171,7 +171,7 @@ def _mean_relevance(explainer: LRP, pairs: Pairs, batch_size: int) -> dict[str, 
 
 
 def _add(found: _Scores, views: Iterable[tuple[Attention, int, View]], level: str) -> None:
-    """Show the scores of a level one more sentence."""
+    """Add one more sentence to the scores of a level."""
     for attention, layer, view in views:
         for score in found[attention.kind, layer]:
             if score.level == level and view.weights.size:
@@ -193,7 +193,7 @@ def head_facts(
     Args:
         model: any supported translator.
         tokenizer: its tokenizer.
-        sources: sentences, looked at in one batch.
+        sources: sentences, processed in one batch.
         targets: their translations; None lets the model translate.
         counts: frequencies of tokens, from `token_counts`; None leaves rare words out.
         relevance: whether relevance is wanted, the slowest part.
@@ -248,7 +248,7 @@ def report_of(sentences: Iterable[Row], about: dict[str, Any]) -> HeadReport:
 
 
 def fact_types() -> dict[str, Any]:
-    """Python types of what `head_facts` tells of a sentence; a list of rows is given as a list with their types."""
+    """Python types of the facts that `head_facts` returns; a list of rows is a list with their types."""
     head: dict[str, Any] = {"kind": str, "layer": int, "head": int, "relevance": float}
     for score in HEAD_SCORES.values():
         head |= score.fact_types
@@ -256,7 +256,7 @@ def fact_types() -> dict[str, Any]:
 
 
 def _new_scores() -> _Scores:
-    """New scores for each kind and layer that is asked for."""
+    """New scores for each requested kind and layer."""
     return defaultdict(lambda: [make() for make in HEAD_SCORES.values()])
 
 
@@ -321,7 +321,7 @@ def _word_views(
 
 
 def _relations(tree: Sentence, words: list[list[int]]) -> Iterator[Relation]:
-    """Dependencies between two written words that have subwords of their own."""
+    """Dependencies between two written words that have separate subwords."""
     for child, (parent, name) in enumerate(zip(tree.heads, tree.deprels, strict=True)):
         if parent is not None:
             dependent, head = tree.token_ids[child], tree.token_ids[parent]

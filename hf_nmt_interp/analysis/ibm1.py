@@ -16,7 +16,7 @@ SHIFT = 32  # a key is a source word's number above these bits and a target word
 class IBM1:
     """Counts C[i, o] and Trans(o | i) of word pairs that occur together, and only of those.
 
-    First every word of a source is as likely as any other to have made a target word: C is then the count table that a
+    At first every source word is equally likely to generate a target word: C is then the count table that a
     bag-of-words translator starts to learn from (eq. 15, 16). Further iterations are expectation maximisation.
 
     Args:
@@ -43,7 +43,7 @@ class IBM1:
             table.add((x << SHIFT) + y, np.repeat(1 / lengths, lengths))
         self.keys, self.counts = table.merged()  # [n] in rising order, [n]
         if not len(self.keys):
-            raise InputError("pairs", None, "there is no pair with words on both sides", "is the corpus empty?")
+            raise InputError("pairs", None, "no pair has words on both sides", "is the corpus empty?")
         for _ in range(iterations - 1):
             self.counts = self._expected_counts(pairs)
 
@@ -67,7 +67,7 @@ class IBM1:
         for x, y, lengths in self._chunks(pairs, learn=False):
             place, found = self._find((x << SHIFT) + y)
             if not found.all():
-                raise InputError("pairs", None, "not the same as when they were first read", "give a list or a corpus")
+                raise InputError("pairs", None, "differ from the first time they were read", "give a list or a corpus")
             beta = trans[place]
             sums = np.add.reduceat(beta, np.cumsum(lengths) - lengths)  # of each (pair, t)
             counts += np.bincount(place, beta / np.repeat(sums, lengths), len(counts))
@@ -144,6 +144,6 @@ def _summed(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def word_numbers(known: dict[Hashable, int], words: Words, learn: bool) -> np.ndarray:
-    """Numbers of words, new ones are learned or get -1."""
+    """Ids of words; new words are learned or get -1."""
     found = (known.setdefault(word, len(known)) for word in words) if learn else (known.get(w, -1) for w in words)
     return np.fromiter(found, np.int64, len(words))

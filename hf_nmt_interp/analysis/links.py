@@ -12,7 +12,7 @@ from hf_nmt_interp.text.tokens import TokenWords
 def word_scores(scores: np.ndarray, source: TokenWords, target: TokenWords) -> np.ndarray:
     """Scores [T, S] of tokens as scores [target words, source words], without special tokens.
 
-    Source subwords are summed, target subwords averaged; -inf for a word without subwords, which can have no link.
+    Source subwords are summed, target subwords averaged; -inf for a word without subwords, which gets no link.
     """
 
     def members(side: TokenWords) -> np.ndarray:  # [words, tokens], 1 where the token is part of the word
@@ -73,7 +73,7 @@ def extract_links(scores: np.ndarray, extraction: str = "argmax", threshold: flo
 
     Args:
         scores: [target words, source words], from `word_scores` or `soft_alignment`.
-        extraction: `argmax`: each target word to its best source word; `threshold`: all links with
+        extraction: `argmax`: links each target word to its best source word; `threshold`: all links with
             p(i | t) >= threshold; `mutual`: links that are best for their target word and their source word.
         threshold: above 0.
 
@@ -84,7 +84,7 @@ def extract_links(scores: np.ndarray, extraction: str = "argmax", threshold: flo
     """
     check_extraction(extraction)
     if extraction == SUBWORD_ARGMAX:
-        raise InputError("extraction", extraction, "needs scores of subwords", "use align without joint scores")
+        raise InputError("extraction", extraction, "needs subword scores", "use align without joint scores")
     if not 0 < threshold <= 1:
         raise InputError("threshold", threshold, "must be above 0 and at most 1")
     return EXTRACTIONS[extraction](scores, threshold) if scores.size else set()

@@ -1,7 +1,7 @@
 """Word alignment while `generate()` runs.
 
-Attention weights are at hand when a token is made: an alignment head, `attention` and `shifted_attention` align step
-by step. All other methods need the whole sentence: they are computed when `generate()` returns, from the very ids.
+Attention weights are available when a token is generated, so an alignment head, `attention` and `shifted_attention`
+align step by step. All other methods need the whole sentence and are computed when `generate()` returns.
 """
 
 from collections.abc import Callable, Iterator
@@ -57,17 +57,17 @@ def align_generation(
     method: str | None = None,
     **settings,
 ) -> Iterator["AlignedGeneration"]:
-    """Context that aligns what any `model.generate()` call inside makes, while it makes it.
+    """Context that aligns the output of any `model.generate()` call inside, while it is generated.
 
-    Greedy search and sampling: the callback is given each token, with `final=True`, as soon as the next forward pass
+    Greedy search and sampling: the callback gets each token, with `final=True`, as soon as the next forward pass
     is done. Beam search: at each step the newest token of the leading hypothesis, with `final=False`, and at the end
-    all tokens of the sequences that are returned, with `final=True`. Special tokens are left out. Methods other than
-    `alignment_head`, `attention` and `shifted_attention` call back at the end only.
+    all tokens of the sequences that are returned, with `final=True`. Special tokens are left out. With methods other
+    than `alignment_head`, `attention` and `shifted_attention`, the callback is only called at the end.
 
     Args:
         model: any supported translator, whose `generate()` is called inside; not a name.
         tokenizer: its tokenizer.
-        callback: is called with each `AlignedToken`.
+        callback: called with each `AlignedToken`.
         method: name of an attribution method; None for the alignment head, or `attention` if the model has none.
         settings: of the method, e.g. `layer`, `head`, `shifted`.
 
@@ -82,9 +82,9 @@ def align_generation(
 
 
 class AlignedGeneration(LogitsProcessor):
-    """Alignments of the sequences that `generate()` has returned so far; watches it, leaves the logits alone.
+    """Alignments of the sequences that `generate()` has returned so far; it does not change the logits.
 
-    The weights of each decoded prefix are kept: a hypothesis is found by its tokens, however beams are ordered.
+    The weights of each decoded prefix are stored by its tokens, so the order of beams does not matter.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class AlignedGeneration(LogitsProcessor):
         return [alignment.links for alignment in self.alignments]
 
     def start(self, sources: list[list[int]], setting: Callable[[str], set[int]]) -> list[LogitsProcessor]:
-        """A call of `generate()` begins."""
+        """Called when `generate()` starts."""
         self._sources = [words_of(self._tokenizer, ids, **SHOWN) for ids in sources]
         self._stops = setting("eos_token_id")
         self._beams, self._returned = (max(setting(n), default=1) for n in ("num_beams", "num_return_sequences"))
@@ -114,7 +114,7 @@ class AlignedGeneration(LogitsProcessor):
 
     @torch.no_grad()
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """A step: keep the weights of the decoded prefixes [B * beams, n], call back for the newest token."""
+        """Store the weights of the decoded prefixes [B * beams, n] of a step, call back for the newest token."""
         each = len(input_ids) // len(self._sources)  # beams or samples of a sentence
         all_weights = self._weights([len(source.tokens) for source in self._sources for _ in range(each)])
         for row, (ids, weights) in enumerate(zip(input_ids.tolist(), all_weights, strict=True)):
@@ -133,7 +133,7 @@ class AlignedGeneration(LogitsProcessor):
         return scores
 
     def end(self, translations: list[Translation]) -> None:
-        """A call of `generate()` has returned."""
+        """Called when `generate()` has returned."""
         pairs = Pairs.caught(self._explainer.model, self._tokenizer, translations, splitting=SHOWN)
         ids = [[pair.ids.start_id or 0, *pair.ids.target_ids] for pair in pairs]
         self._complete(pairs, ids)
@@ -148,7 +148,7 @@ class AlignedGeneration(LogitsProcessor):
         self._kept.clear()
 
     def _complete(self, pairs: Pairs, ids: list[list[int]]) -> None:
-        """Explain the sequences of which a token's scores are not known: other methods, a last token without EOS."""
+        """Explain sequences with missing scores: those of other methods, or with a last token without EOS."""
 
         def known(n: int, step: int) -> bool:
             return self._scores(n // self._returned, ids[n], step) is not None

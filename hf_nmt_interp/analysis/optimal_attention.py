@@ -22,8 +22,8 @@ def optimal_attention(
         gamma: [..., L, V] logits with all attention on position l, e.g. of `lexical_probe(..., vocabulary=True)` of a
             translator with `output="linear"`, whose logits are linear in alpha; gamma_l includes the decoder state.
         labels: [...] the right words y.
-        kept: [..., L] which positions there are; None for all.
-        steps: most steps.
+        kept: [..., L] which positions exist; None for all.
+        steps: maximum number of steps.
         tolerance: of the loss.
 
     Returns:
@@ -36,7 +36,7 @@ def optimal_attention(
     kept = torch.ones(gamma.shape[:-1], dtype=torch.bool, device=gamma.device) if kept is None else kept.bool()
     if gamma.ndim < 2 or labels.shape != gamma.shape[:-2] or kept.shape != gamma.shape[:-1]:
         shapes = f"gamma {list(gamma.shape)}, labels {list(labels.shape)}, kept {list(kept.shape)}"
-        raise InputError(shapes, None, "do not fit", "give [..., L, V], [...] and [..., L]")
+        raise InputError(shapes, None, "do not match", "give [..., L, V], [...] and [..., L]")
     if not kept.any(-1).all():
         raise InputError("kept", None, "has a row without positions", "leave it out")
     z = gamma.double().reshape(-1, *gamma.shape[-2:])  # [N, L, V]

@@ -1,7 +1,7 @@
 """The cross-attention layer and head of a model that aligns words best, chosen without gold links.
 
 Deleting a source word lowers the probability of the target words that translate it. That needs a forward pass for each
-source word, so it is done for a few sentences only, and the layer and head whose links agree with it best is taken.
+source word, so it is done for a few sentences only, and the layer and head whose links agree best with it are chosen.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 SENTENCES, WORDS = 40, 250  # most sentences and about how many source words the choice is made on
 _KEPT = 100  # source words from which on it is kept for later runs
 _FOLDER = Path(HF_HOME) / "hf_nmt_interp" / "alignment"  # a file for each model
-_BOX = Path(__file__).with_name("own_attention.json")  # of the translators in the box, by fingerprint
+_BOX = Path(__file__).with_name("own_attention.json")  # of the bundled translators, by fingerprint
 Key = tuple[int, int | None, bool]  # layer, head (None is the mean of all), shifted
 
 
@@ -66,10 +66,9 @@ _CHOSEN: WeakKeyDictionary[Any, tuple[int, AttentionChoice]] = WeakKeyDictionary
 
 
 def own_attention(model: Any, pairs: Pairs, batch_size: int = 16, cached: bool = True) -> AttentionChoice:
-    """The `known_choice` of a model, or that `choose_attention` makes on the first of these pairs.
+    """The `known_choice` of a model, or the result of `choose_attention` on the first of these pairs.
 
-    Made from enough pairs, it is kept for this model, and for later runs in the cache of Hugging Face unless it is not
-    to be `cached`.
+    If made from enough pairs, it is stored for this model, and for later runs in the Hugging Face cache if `cached`.
     """
     if known := known_choice(model, cached):
         return known
@@ -87,12 +86,12 @@ def own_attention(model: Any, pairs: Pairs, batch_size: int = 16, cached: bool =
         try:
             write_whole(file, json.dumps(choice._asdict()) + "\n", shared=True)
         except OSError as error:
-            logger.warning("the choice cannot be kept in %s: %s", file, error)
+            logger.warning("the choice cannot be stored in %s: %s", file, error)
     return choice
 
 
 def known_choice(model: Any, cached: bool = True) -> AttentionChoice | None:
-    """The choice stored in the model's config, of a translator in the box, or made before if that counts."""
+    """The choice in the model's config, of a bundled translator, or made before if `cached` allows it."""
     if stored := getattr(model.config, "alignment", None):
         return _read_choice(stored)
     if cached and model in _CHOSEN and _CHOSEN[model][0] == _version(model):
@@ -121,12 +120,12 @@ def _read_choice(stored: Any) -> AttentionChoice:
 
 
 def _version(model: Any) -> int:
-    """Grows when weights are changed."""
+    """Increases when weights change."""
     return sum(weight._version for weight in model.parameters())
 
 
 def _fingerprint(model: Any) -> str:
-    """Of all weights but those of an alignment head, which changes nothing about the attention."""
+    """Fingerprint of all weights but those of an alignment head, which changes nothing about the attention."""
     digest = hashlib.sha256(type(model).__name__.removeprefix("Aligned").encode())
     for weight in [w for name, w in model.state_dict().items() if not name.startswith("alignment_head.")]:
         digest.update(weight.detach().float().cpu().numpy().tobytes())
@@ -141,7 +140,7 @@ def choose_attention(model: Any, pairs: Pairs, batch_size: int = 16) -> Attentio
 def best_agreement(found: dict[Key, float], heads: bool = True, shifted: bool | None = None) -> AttentionChoice:
     """The best of `occlusion_agreements`, of equal ones the first.
 
-    Without `heads` only means over the heads of a layer are compared, with `shifted` only those that are, or are not.
+    Without `heads` only means over the heads of a layer are compared, with `shifted` only shifted, or only plain ones.
     """
     best = max(
         (key for key in found if (heads or key[1] is None) and shifted in (None, key[2])), key=found.__getitem__
@@ -157,7 +156,7 @@ def occlusion_agreements(model: Any, pairs: Pairs, batch_size: int = 16) -> dict
     reference = [occlusion_links(model, pair, batch_size) for pair in pairs]
     total = sum(map(len, reference))
     if not found or not total:
-        raise InputError("sources", None, "have no words to align", "name a method")
+        raise InputError("sources", None, "have no words to align", "choose a method")
     return {
         key: sum(len(a & b) for a, b in zip(links, reference, strict=True)) / total for key, links in found.items()
     }
@@ -230,7 +229,7 @@ def cross_weights(
         return logits, found
     layers = [(n, a) for n, a in enumerate(translator.cross) if a.heads]
     if not layers:
-        raise InputError("model", None, "it has lost all its cross-attention heads", "choose among those of another")
+        raise InputError("model", None, "it has lost all its cross-attention heads", "use another model")
     with evaluating(model), Tape([m for _, a in layers for m in a.recorded]) as tape:
         logits = run_model(model, inputs).logits
     for layer, attention in layers:

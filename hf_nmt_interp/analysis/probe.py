@@ -25,8 +25,8 @@ class Probe:
 
     Attributes:
         log_beta: [B, T, S] log-probability of y_t if the network attends to l only, -inf at padding.
-        log_odds: [B, T, S] log(beta / (1 - beta)), from the logits: it has the order of beta, but where beta is near 1
-            float32 rounds many different log_beta to 0, and none of these; 0 at padding.
+        log_odds: [B, T, S] log(beta / (1 - beta)), from the logits: in the same order as beta, but not rounded to the
+            same number where beta is near 1, as log_beta is in float32; 0 at padding.
         gamma: [B, T, S] logit of y_t then, for classifiers its log-odds; with `vocabulary` [B, T, S, V]; 0 at padding.
         kept: [B, T, S], False at padding.
     """
@@ -50,7 +50,7 @@ def lexical_probe(
     """beta[t, l] = N([h_l, s_t])_(y_t) for all t and l: the network attends to position l only (eq. 4, 6, 9).
 
     All heads attend to l: K heads, whose contexts are summed, make the context K h_l. Decoder states are the ordinary
-    ones, also with input feeding. Of Transformers, and of the
+    ones, also with input feeding. In Transformers and the
     convolutional translator, which attend in every layer, all heads of all layers attend to l at every step up to t.
 
     Args:
@@ -63,7 +63,7 @@ def lexical_probe(
     with evaluating(model):
         if isinstance(model, LSTMAttentionForSequenceClassification | BagOfWordsProxy):
             return _states_only(model, input_ids, labels, attention_mask, vocabulary)
-        any_parts(model)  # refuses what is no translator
+        any_parts(model)  # raises unless it is a translator
         batch = make_batch(model, input_ids, labels, attention_mask)
         if isinstance(model, LuongSeq2SeqForConditionalGeneration):
             return _luong(model, batch, vocabulary)
@@ -108,7 +108,7 @@ def _luong(model: Any, batch: Batch, vocabulary: bool) -> Probe:
 
 
 def _states_only(model: Any, input_ids: Tensor, labels: Tensor, mask: Tensor | None, vocabulary: bool) -> Probe:
-    """Where the prediction is a function of the context alone: one row of logits for each position."""
+    """Predictions from the context alone: one row of logits per position."""
     labels = labels[:, None] if labels.ndim == 1 else labels
     if input_ids.ndim != 2 or labels.ndim != 2 or len(labels) != len(input_ids):
         problem = f"of shape {list(labels.shape)} for input_ids of {list(input_ids.shape)}"

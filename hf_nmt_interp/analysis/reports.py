@@ -1,4 +1,4 @@
-"""What reports and studies share: the sentence pairs they look at, and files."""
+"""Shared by reports and studies: sentence pairs and files."""
 
 import json
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ def sentence_pairs(model: Any, tokenizer: Any, sources: Any, targets: Any, batch
 
 
 class Report:
-    """Base of dataclasses of plain data that are written to files and read from them."""
+    """Base of dataclasses that can be saved to files and loaded."""
 
     title: ClassVar[str]  # what it is, for errors
     writer: ClassVar[str] = "its method save"  # what writes it, for errors
@@ -57,5 +57,5 @@ class Report:
                 raise TypeError
             return cls(**known)
         except (OSError, ValueError, TypeError) as error:
-            problem = f"is no {cls.title} in JSON ({type(error).__name__})"
+            problem = f"is not a {cls.title} in JSON ({type(error).__name__})"
             raise InputError("path", str(path), problem, f"{cls.writer} writes one") from error

@@ -1,8 +1,8 @@
-"""What attention heads do, told from where they look (voita2019, sections 4 and 5).
+"""Roles of attention heads, from where they look (voita2019, sections 4 and 5).
 
 A score is a class and a line in `HEAD_SCORES`. The class sees the attention of a layer's heads sentence by sentence,
 names the roles of a head with such scores, and describes itself: its columns in a report, the facts that corpus runs
-keep of each sentence, what tables and figures show. Definitions: docs/methods.md, Head roles.
+store for each sentence, and what tables and figures show. Definitions: docs/methods.md, Head roles.
 """
 
 from abc import ABC, abstractmethod
@@ -54,11 +54,11 @@ class View:
 
 
 class HeadScore(ABC):
-    """Scores of the heads of one layer, told from facts about each sentence.
+    """Scores of the heads of one layer, from facts about each sentence.
 
     Attributes:
         level: of the views it is shown: "token", or "word" for sentences with trees.
-        has_roles: whether it tells roles, not only a measure.
+        has_roles: whether it assigns roles, not only a score.
         column_types: names of its columns in a report, and their Python types.
         fact_types: names of its facts, and their Python types; corpus runs keep them and count them later.
         shown: headings of its columns in a terminal, and formats of a report's row; by default all columns.
@@ -71,11 +71,11 @@ class HeadScore(ABC):
     shown: ClassVar[dict[str, str]] = {}
 
     def add(self, view: View) -> None:
-        """See one more sentence."""
+        """Add one more sentence."""
         self.add_known(self.facts(view))
 
     def facts(self, view: View) -> dict[str, list]:
-        """A plain value for each head of each of `fact_types`, None where there is nothing to know."""
+        """A plain value per head for each of `fact_types`, None if unknown."""
         return {}
 
     def add_known(self, facts: dict[str, list]) -> None:
@@ -89,10 +89,10 @@ class HeadScore(ABC):
 
     @abstractmethod
     def columns(self) -> dict[str, Sequence]:
-        """A value for each head of each of `column_types` that is known."""
+        """A value per head for each known one of `column_types`."""
 
     def about(self) -> dict[str, Any]:
-        """What it found out about the sentences, the same for every head and layer."""
+        """Facts about the sentences, the same for every head and layer."""
         return {}
 
     @staticmethod
@@ -102,7 +102,7 @@ class HeadScore(ABC):
 
     @staticmethod
     def short(detail: str) -> str:
-        """The detail of a role in a few letters, for tables and figures; "" stands for the role's name."""
+        """The detail of a role in a few letters, for tables and figures; "" for the role's name."""
         return detail
 
     @classmethod
@@ -186,7 +186,7 @@ class Syntactic(HeadScore):
 
     The baseline, the same for both directions, always looks at the relation's most frequent relative position. The
     paper's "10% higher than the baseline" is taken as written: accuracy >= 1.1 baseline. A relation's subtypes
-    (`nsubj:pass`) are relations of their own, as in the paper's annotation.
+    (`nsubj:pass`) are separate relations, as in the paper's annotation.
     """
 
     level = "word"
@@ -215,7 +215,7 @@ class Syntactic(HeadScore):
         return found
 
     def about(self) -> dict[str, Any]:
-        """For each relation, how often the dependent stands at a position relative to its head (figure 3)."""
+        """For each relation, how often the dependent is at a position relative to its head (figure 3)."""
         offsets = {name: {-o: n for o, n in counts.items()} for name, counts in self.offsets.items() if counts}
         return {
             "dependents": {name: {f"{o:+d}": counts[o] for o in sorted(counts)} for name, counts in offsets.items()}

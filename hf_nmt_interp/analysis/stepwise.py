@@ -60,7 +60,7 @@ class StepwiseAligner:
                 self.batches += number == 0
                 self._update(batch)
         if not len(self.keys):
-            raise InputError("pairs", None, "there is no pair with words on both sides", "is the corpus empty?")
+            raise InputError("pairs", None, "no pair has words on both sides", "is the corpus empty?")
 
     def _update(self, batch: Sequence[tuple[Words, Words]]) -> None:
         """Means <- (1 - w) means + w (expected counts of the batch), w = updates ** -power."""
@@ -150,9 +150,9 @@ def stepwise_links(
     """Links of both directions for sentence pairs, by aligners trained on the training text.
 
     Args:
-        pairs: lower-cased here; words stand between spaces.
+        pairs: lower-cased here; words are separated by spaces.
         training: the same.
-        online: do not train on `pairs`, as where text is aligned while it is written.
+        online: do not train on `pairs`, as if text were aligned while it is written.
 
     Returns:
         Links (source word, target word), at most one for each target word; and at most one for each source word.

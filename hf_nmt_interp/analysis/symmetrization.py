@@ -60,7 +60,7 @@ def symmetrize(forward: Any, backward: Any, heuristic: str = "grow-diag-final") 
 
     Args:
         forward: links of the source-target translator, of one sentence pair or a list of such sets.
-        backward: links of the target-source translator, turned round by `flip`.
+        backward: links of the target-source translator, swapped by `flip`.
         heuristic: `intersection`, `union`, `grow-diag`, `grow-diag-final` or `grow-diag-final-and`.
 
     Returns:
@@ -79,7 +79,7 @@ def symmetrize(forward: Any, backward: Any, heuristic: str = "grow-diag-final") 
 
 
 def flip(links: Iterable[tuple[int, int]]) -> Links:
-    """Links with their sides changed.
+    """Links with their sides swapped.
 
     >>> flip({(0, 2)})
     {(2, 0)}

@@ -1,4 +1,4 @@
-"""Statistical word aligners, which alignments of translators are compared with.
+"""Statistical word aligners, to compare the alignments of translators with.
 
 eflomal (Östling and Tiedemann 2016) is an extra, `pip install -c constraints.txt -e ".[yardstick]"`; the stepwise
 aligner needs nothing else.
@@ -19,8 +19,8 @@ from hf_nmt_interp.text.pharaoh import Links, parse_links
 def eflomal_links(pairs: Sequence[Pair], training: Iterable[Pair]) -> tuple[list[Links], list[Links]]:
     """Links of both directions for sentence pairs, by eflomal's default model over them and the training text at once.
 
-    eflomal lower-cases, and samples: links differ a little from run to run. Words stand between spaces. The links
-    (source word, target word) are at most one for each target word; and at most one for each source word.
+    eflomal lower-cases, and samples: links differ a little from run to run. Words are separated by spaces. The
+    links (source word, target word) are at most one per target word; and at most one per source word.
     """
     try:
         from eflomal import Aligner

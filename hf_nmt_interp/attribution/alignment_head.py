@@ -57,7 +57,7 @@ class AlignmentHeadMethod(AttributionMethod):
 
     @classmethod
     def models(cls) -> list[str]:
-        """Classes of the models that have a head; gated and calibrated ones have their own."""
+        """Classes of the models that have a head, also gated and calibrated ones."""
         kinds = AlignmentHeadMixin.__subclasses__()
         return sorted(kind.__name__ for kind in kinds if kind.__module__ == AlignmentHeadMixin.__module__)
 
@@ -71,14 +71,14 @@ class AlignmentHeadMethod(AttributionMethod):
 
     @torch.no_grad()
     def soft_links(self, batch: Batch) -> Tensor:
-        """The same without logits, where the model has a body that computes none."""
+        """The same without logits, if the model can skip them."""
         with evaluating(self.model):
             return self._run(lambda inputs: self.model.base_model(**inputs), batch)[1]
 
     def _run(self, run: Callable[[dict[str, Any]], Any], batch: Batch) -> tuple[Any, Tensor]:
         """What a forward pass returns, and the head's rows of the labels [B, T, S].
 
-        States are recorded: for `output_hidden_states` transformers would leave hooks on the model.
+        States are recorded, because `output_hidden_states` would leave hooks on the model.
         """
         with Tape(self.cross[0].recorded) as tape:
             output = run(batch.inputs() | {"decoder_input_ids": all_labels_as_inputs(self.model, batch)})
@@ -86,7 +86,7 @@ class AlignmentHeadMethod(AttributionMethod):
         return output, soft.to(self.model.dtype) * (batch.labels != -100)[..., None]
 
     def weights(self, tape: Tape, cross: Sequence[HeadInputs], mask: Tensor) -> Tensor:
-        """[B, P, S] of the last forward pass, from recorded states; sources may stand for several rows each."""
+        """[B, P, S] of the last forward pass, from recorded states; each source may be repeated for several rows."""
         states, memory = (_states(tape.output(module)) for module in cross[0].recorded)
         memory = memory.repeat_interleave(len(states) // len(memory), 0)
         return self.head_model.alignment_head(states, memory, mask)

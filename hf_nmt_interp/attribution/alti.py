@@ -20,10 +20,10 @@ from hf_nmt_interp.models.families import Attention, Sublayer
 class ALTI(LayeredMethod):
     """ALTI+ (arXiv 2205.11631): source, prefix and start token share out a total of 1 at each step.
 
-    Every attention block with its residual and norm writes its output as a sum of transformed vectors, one a token;
+    The output of every attention block, with its residual and norm, is a sum of transformed vectors, one per token;
     a token contributes as much as its vector brings the sum closer to the output. The layers' contributions are
-    multiplied through encoder and decoder. All steps come from one forward pass. What the decoder then predicts plays
-    no part: the contributions are those to the decoder's state.
+    multiplied through encoder and decoder. All steps come from one forward pass. The
+    predicted token is not used: contributions are those to the decoder's state.
 
     Args:
         model: a Transformer whose layers are known.
@@ -124,6 +124,6 @@ def _deviation(norm: Any, x: Tensor) -> Tensor:
 
 
 def _linear(norm: Any, vectors: Tensor) -> Tensor:
-    """The linear part of a norm but its division: gain times centred vectors [..., d]; an RMS norm does not centre."""
+    """A norm without its division: gain times centred vectors [..., d]; an RMS norm does not centre."""
     centred = vectors - vectors.mean(-1, keepdim=True) if isinstance(norm, nn.LayerNorm) else vectors
     return centred * norm.weight

@@ -69,25 +69,25 @@ def attribute(
     """Explain translations: given ones, or those the model makes.
 
     Args:
-        model: a translator, or its name, which is loaded (`load`, whose further arguments are then taken too).
+        model: a translator, or a name that is passed to `load` (further arguments of `load` are then accepted too).
         tokenizer: its tokenizer; None with a name.
-        sources: one sentence, or a list of sentences (each a string, or a list of words to be kept as they are).
-        targets: its translation or a list of them; None lets the model translate. `target` is accepted, too.
+        sources: one sentence, or a list of sentences (each a string, or a list of words that are kept unchanged).
+        targets: its translation or a list of them; None lets the model translate. `target` is accepted too.
         method: name of an attribution method.
         batch_size: sentences explained at a time.
         generate: arguments of `model.generate()`, for translations the model makes; and `seed` (default: 0), if they
             are sampled.
         punctuation: "separate": punctuation marks are words; "attached": they belong to the word they touch.
-        words: what a word is in text without spaces: "pieces" (of the tokenizer), "spaces", or a function that cuts
+        words: what a word is in text without spaces: "pieces" (of the tokenizer), "spaces", or a function that splits
             text into words, e.g. `jieba.lcut`; see `encode_source`.
         contrast: why this translation and not another: one contrast per sentence, each another translation, or
             `{"word": "other word"}`; see `contrasted`. Only steps that are compared get scores.
         contrast_steps: "first" compares the first token that differs, "all" each one; "kl" compares prefixes.
-        settings: of the method. `lrp` explains the word that stands there, also if it was not the model's first
+        settings: of the method. `lrp` explains the word in the translation, even if it was not the model's first
             choice, unless `logit="top1"` is given.
 
     Returns:
-        One `AttributionResult` for one sentence, `AttributionResults`, which are a list, for a list.
+        One `AttributionResult` for one sentence; `AttributionResults`, a list, for a list.
 
     >>> import hf_nmt_interp as hni
     >>> model, tokenizer = hni.load_demo("en-de")
@@ -124,8 +124,8 @@ def explain(
         explainer: the method.
         pairs: of its model.
         batch_size: pairs explained at a time.
-        settings: of the method, which the results will tell.
-        choices: whether the results are to say which tokens of given targets the model would have chosen.
+        settings: of the method, stored in the results.
+        choices: whether the results show which tokens of given targets are the model's first choices.
     """
     found: dict[int, AttributionResult] = {}
     for rows, batch in pairs.batches(batch_size, "Explaining"):
@@ -161,7 +161,7 @@ def _result(
 
 
 class Explained:
-    """Translations caught from `generate()`; `results` explains those not explained yet."""
+    """Translations recorded from `generate()`; `results` explains those not explained yet."""
 
     def __init__(
         self, explainer: AttributionMethod, tokenizer: Any, translations: list[Translation], settings
@@ -185,7 +185,7 @@ class Explained:
 def explain_generation(
     model: PreTrainedModel, tokenizer: Any = None, method: str = "lrp", **settings
 ) -> Iterator[Explained]:
-    """Context that explains what any `model.generate()` call inside returns, from the very ids.
+    """Context that explains what any `model.generate()` call inside returns, from the generated ids.
 
     Args:
         model: any supported translator, whose `generate()` is called inside; not a name.

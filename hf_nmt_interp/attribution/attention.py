@@ -21,12 +21,12 @@ from hf_nmt_interp.models.families import Attention, WeightedSum, capacity
 
 
 def attention_weights(tape: Tape, attention: Attention | WeightedSum, mask: Tensor) -> Tensor:
-    """Attention weights [B, H, P, S] from recorded queries and keys, whatever implementation the model runs.
+    """Attention weights [B, H, P, S] from recorded queries and keys, for any attention implementation.
 
-    Those of calibrated cross-attention are its fused weights.
+    For calibrated cross-attention these are the fused weights.
 
     Args:
-        tape: has recorded what is in the attention's `recorded`.
+        tape: a tape that recorded the attention's `recorded`.
         attention: which one.
         mask: [B, S] of the source, 0 for padding; a decoder's keys are hidden by causality.
     """
@@ -63,7 +63,7 @@ _SWITCHED: dict[Any, tuple[int, list[tuple[Any, str]]]] = {}  # number of contex
 
 @contextmanager
 def _eager(model: Any) -> Iterator[None]:
-    """Context in which attention returns its weights; the implementation is as before outside. Threads may overlap."""
+    """Context in which attention returns its weights; restores the implementation. Threads may overlap."""
     with _EAGER:
         configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}.values()
         count, before = _SWITCHED.get(model, (0, [(config, config._attn_implementation) for config in configs]))
@@ -83,7 +83,7 @@ def _eager(model: Any) -> Iterator[None]:
 
 
 def returned_weights(model: Any, inputs: Mapping[str, Any]) -> tuple[Tensor, list[Tensor], list[Tensor], list[Tensor]]:
-    """Logits, and of every layer the weights that a model returns: cross [B, H, P, S], decoder, and encoder."""
+    """Logits, and the weights that a model returns for every layer: cross [B, H, P, S], decoder, and encoder."""
     with _eager(model):
         output = run_model(model, {**inputs, "output_attentions": True})
     kinds = ("cross", "decoder", "encoder")
@@ -109,7 +109,7 @@ def all_labels_as_inputs(model: PreTrainedModel, batch: Batch) -> Tensor:
 
 
 def _choice(model: PreTrainedModel, head: int | None, shifted: bool | None) -> tuple[int, int | None, bool | None]:
-    """Layer, head and `shifted` of the choice in the model's config; it must agree with what was asked for."""
+    """Layer, head and `shifted` stored in the model's config; they must agree with the given values."""
     stored = getattr(model.config, "alignment", None)
     if not stored or head not in (None, stored["head"]) or shifted not in (None, stored["shifted"]):
         return -1, head, shifted
@@ -119,8 +119,8 @@ def _choice(model: PreTrainedModel, head: int | None, shifted: bool | None) -> t
 class AttentionWeights(AttributionMethod):
     """Cross-attention weights for the source, decoder self-attention weights of the same layer for the prefix.
 
-    Both sum to 1 at each step, so the source share says nothing here; it does for LRP. Where a decoder has no
-    self-attention, as LSTMs and convolutions have none, the prefix is 0. Families whose layers are not known return
+    Both sum to 1 at each step, so the source share is not meaningful here, unlike for LRP. Decoders without
+    self-attention, such as LSTMs and convolutions, have a prefix of 0. Families whose layers are not known return
     their weights themselves (`output_attentions`).
 
     Args:
@@ -154,7 +154,7 @@ class AttentionWeights(AttributionMethod):
             self._check_heads(self.cross[0].heads if self.cross else [])
 
     def _chosen(self, layers: Sequence[Any]) -> list[Any]:
-        """Of all layers those asked for that have heads; of none, none."""
+        """The chosen layers that have heads; none if there are none."""
         if isinstance(self.layer, str):
             return [layer for layer in layers if getattr(layer, "heads", True)]
         if layers and not -len(layers) <= self.layer < len(layers):
@@ -187,7 +187,7 @@ class AttentionWeights(AttributionMethod):
 
     @torch.no_grad()
     def soft_links(self, batch: Batch) -> Tensor:
-        """Source weights alone, without logits where the model has a body that computes none."""
+        """Source weights alone, without logits if the model can skip them."""
         body = self.model.base_model
         if not self.cross or body is self.model:
             return super().soft_links(batch)

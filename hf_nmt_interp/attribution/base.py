@@ -51,14 +51,14 @@ class Scores:
 class AttributionMethod(ABC):
     """An attribution method: called on a batch, it returns `Scores`.
 
-    To add one: subclass, set `name`, write `explain`, and add the class to `METHODS`. What it can do is said by its
-    attributes, which the rest of the library asks.
+    To add one: subclass, set `name`, write `explain`, and add the class to `METHODS`. The attributes tell the rest of
+    the library what it can do.
 
     Attributes:
-        name: by which users choose it.
-        shares_total: whether source, prefix and start share out a total at each step, so that the share of the source
-            has a meaning.
-        word_settings: with which it explains the words that stand in the target, where its defaults explain others.
+        name: the name that users choose it by.
+        shares_total: whether source, prefix and start share out a total at each step, so that the source share is
+            meaningful.
+        word_settings: settings to explain the words of a given target, if the defaults explain other words.
         contrasts: whether it explains a score of the label, which can be compared with that of another label.
         aligns_online: whether its scores of a token are known while `generate()` runs; it then has `cross`, `shifted`
             and `weights` as `AttentionWeights` does.
@@ -74,7 +74,7 @@ class AttributionMethod(ABC):
         self.model = model
         self.parts = any_parts(model)
         if empty := next((name for name, weight in model.named_parameters() if weight.is_meta), None):
-            problem = f"{empty} is on the meta device and holds no numbers"
+            problem = f"{empty} is on the meta device and has no values"
             raise InputError("model", None, problem, "load the weights without offloading")
         default = torch.get_default_device()
         if default.type not in ("cpu", model.device.type):  # new tensors would not be where the model is
@@ -96,7 +96,7 @@ class AttributionMethod(ABC):
             labels: [B, T] target tokens without the start token, -100 is padding.
             attention_mask: [B, S], 0 for padding.
             decoder_input_ids: [B, T] what the decoder reads; None for the family's own shift of the labels.
-            contrast: [B, T] other labels: why these and not those is explained, where they differ; -100 for no
+            contrast: [B, T] other labels: explains, where they differ, why the labels and not these; -100 for no
                 comparison. Other steps get scores of 0.
         """
         return self.run(make_batch(self.model, input_ids, labels, attention_mask, decoder_input_ids, contrast))
@@ -113,7 +113,7 @@ class AttributionMethod(ABC):
             kinds = {str(weight.dtype) for weight in self.model.parameters()}
             if len(kinds) < 2 or "dtype" not in str(error):
                 raise
-            problem = f"its weights of {' and '.join(sorted(kinds))} do not fit together"
+            problem = f"its weights have different dtypes, {' and '.join(sorted(kinds))}"
             raise InputError("model", None, problem, "convert it, e.g. with model.float()") from error
         if not all(values.isfinite().all() for values in (scores.source, scores.prefix, scores.start)):
             remedy = "check the weights, or compute in float32"
@@ -126,12 +126,12 @@ class AttributionMethod(ABC):
 
     @classmethod
     def shares(cls, settings: Mapping[str, Any]) -> bool:
-        """Whether it shares out a total with these settings, see `shares_total`."""
+        """Whether it shares out a total with these settings; see `shares_total`."""
         return cls.shares_total
 
     @classmethod
     def settings(cls) -> dict[str, inspect.Parameter]:
-        """Its settings: the arguments of its constructor but the model."""
+        """Its settings: the arguments of its constructor except the model."""
         known = dict(inspect.signature(cls).parameters)
         known.pop("model")
         return known
@@ -143,7 +143,7 @@ class AttributionMethod(ABC):
 
     @classmethod
     def models(cls) -> list[str]:
-        """Classes of the models that it explains, with their subclasses; empty if those are all encoder-decoders."""
+        """Classes of the models that it explains, with their subclasses; empty if it explains all encoder-decoders."""
         return []
 
     @property

@@ -1,4 +1,4 @@
-"""What stands in the place of a token that is taken away."""
+"""Baselines: what replaces a token that is removed."""
 
 from typing import Any
 

@@ -25,7 +25,7 @@ class Core(NamedTuple):
         q: queries [H, P, D].
         k: keys [H, S, D].
         v: values [H, S, D].
-        out: [H, P, D] as the model computed it, which is w v but for rounding.
+        out: [H, P, D] as the model computed it, which is w v up to rounding.
         w: attention weights [H, P, S].
         scale: of the scores.
         scores: [H, P, S] before the softmax, -inf where a key is hidden; None for rules that do not read them.
@@ -83,7 +83,7 @@ def through_tokens(
     n: int,
     steps: Steps,
 ) -> Tensor:
-    """Relevance of the inputs of an operation that works on each token by itself.
+    """Relevance of the inputs of an operation that processes each token separately.
 
     Args:
         rule: how relevance is divided.
@@ -218,7 +218,7 @@ def through_attention(rule: Division, relevance: Tensor, core: Core, steps: Step
     heads, length, K, size = relevance.shape
     keys = k.shape[1]
     to_q, to_k, to_v = (relevance.new_zeros(heads, n, K, size) for n in (length, keys, keys))
-    value_parts = list(rule.split(v.clone()))  # as many as the rule has, likewise below
+    value_parts = list(rule.split(v.clone()))  # as many as the rule has; the same below
     for queries, first, last in query_blocks(length, heads * size * max(keys, size), steps):
         came = relevance[:, queries, first:last]  # [H, t, k, D]
         weights = w[:, queries]  # [H, t, S]
@@ -258,7 +258,7 @@ def query_blocks(length: int, messages: int, steps: Steps) -> Iterator[tuple[sli
 def _differences(w: Tensor, v: Tensor) -> Tensor:
     """v[s,d] - out[t,d], as [H, t, D, S], for w [H, t, S] and v [H, S, D].
 
-    At the largest weight, where v and out may be equal but for rounding, it is the sum over the other keys s' of
+    At the largest weight, where v and out may be equal up to rounding, it is the sum over the other keys s' of
     w[t,s'] (v[s,d] - v[s',d]).
     """
     largest = w.argmax(-1, keepdim=True)  # [H, t, 1]

@@ -1,7 +1,7 @@
 """Gradients of every step's score with respect to embeddings or encoder states, all steps from one forward pass.
 
-`step_gradients` computes them in one of two ways: by hand (walk.py), the chain rule along the parts of a translator,
-which multiplies no causal zeros and no padding; autograd, for all steps at once, for models with parts of their own.
+`step_gradients` computes them in one of two ways: explicitly (walk.py), by the chain rule along the parts of a
+translator, which skips causal zeros and padding; or by autograd for all steps at once, for models with custom parts.
 """
 
 import threading
@@ -49,12 +49,12 @@ def step_gradients(
     Args:
         model: any supported translator, in evaluation mode.
         parts: of the model.
-        batch: of B sentence pairs, which autograd takes (see `Batch.take`).
+        batch: of B sentence pairs, usable by autograd (see `Batch.take`).
         leaves: some of "source" and "decoder" (embeddings, scaled, before positions) and "memory" (encoder states).
         score: what is differentiated.
         reduce: from the gradient and the vector to a number.
-        offsets: [B, L, d] that are added to a leaf; `reduce` still gets the clean vectors.
-        values: [B, L, d] that `reduce` gets in place of them.
+        offsets: [B, L, d] added to a leaf; `reduce` still gets the clean vectors.
+        values: [B, L, d] that `reduce` gets instead of these.
         rows: gradients, of one vector for one step, that are held at a time.
         products: type in which float32 weights are multiplied; None for their own.
 
@@ -63,7 +63,7 @@ def step_gradients(
     """
     if any(weight.is_inference() for weight in model.parameters()):
         remedy = "load the model outside of torch.inference_mode()"
-        raise InputError("model", None, "it was made in inference mode, and has no gradients", remedy)
+        raise InputError("model", None, "it was created in inference mode and has no gradients", remedy)
     by_hand = is_plain(model)  # before other threads hang hooks on it
     with workers(model.device):
         budget = max(1, rows // thread_count())
@@ -82,7 +82,7 @@ def step_gradients(
 
 
 def _interleave(pieces: Sequence[Tensor]) -> Tensor:
-    """The rows [B, ...] of which every piece has every n-th, as `shares` cuts them."""
+    """The rows [B, ...] from pieces that have every n-th row each, see `shares`."""
     if len(pieces) == 1:
         return pieces[0]
     found = pieces[0].new_empty(sum(map(len, pieces)), *pieces[0].shape[1:])
@@ -210,7 +210,7 @@ _LEAVES: Mapping[str, Callable[[Parts, Change], AbstractContextManager[None]]] =
 
 
 def is_plain(model: PreTrainedModel) -> bool:
-    """Whether a model computes what its family computes: no modules, hooks or attention functions from elsewhere."""
+    """Whether a model computes what its family computes: no custom modules, hooks or attention functions."""
     if everywhere._global_forward_hooks or everywhere._global_forward_pre_hooks:
         return False
     own = all(
@@ -228,7 +228,7 @@ class SingleOperations(TorchFunctionMode):
     """Context of attention and LSTMs by single operations: the backward passes of fused kernels cannot be batched."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        """Every torch function of this thread passes here."""
+        """Called for every torch function in this thread."""
         if func is F.scaled_dot_product_attention:
             func = _attention
         elif func is torch.lstm and len(args[2]) == 4:  # one layer, one direction, with biases

@@ -25,7 +25,7 @@ PATHS = {"all": ("source", "decoder"), "source": ("source",)}
 
 
 class IntegratedGradients(AttributionMethod):
-    """Gradients along the straight way from a baseline to the embeddings, times that way.
+    """Gradients along the straight path from a baseline to the embeddings, times the path.
 
     The contributions of a step add up to its score minus that of the baseline. The error of the integral is the
     result's conservation gap.
@@ -33,11 +33,11 @@ class IntegratedGradients(AttributionMethod):
     Args:
         model: any supported translator.
         score: what is explained, as in `Saliency`.
-        steps: points of the integral.
+        steps: number of points of the integral.
         baseline: "zero", "pad" (the embedding of the padding token), or the id of another token.
         points: where they are: "gauss_legendre", or "riemann_right" (at 1/n, 2/n, ..., 1).
-        path: what moves along the way: "all" (source and decoder input) or "source".
-        max_memory: bytes to stay within, roughly; more work is done piece by piece.
+        path: what moves along the path: "all" (source and decoder input) or "source".
+        max_memory: approximate limit in bytes; larger work is split.
         precision: of products with float32 weights, "float32" or "bfloat16" (faster on processors that have it).
     """
 
@@ -97,7 +97,7 @@ class IntegratedGradients(AttributionMethod):
         return Scores.from_inputs(source, decoder, clean_log_probs(self.model, batch), conservation_gap=gap)
 
     def _ways(self, batch: Batch) -> dict[str, Tensor]:
-        """From the baseline to the embeddings [B, L, d] of each side."""
+        """Paths from the baseline to the embeddings [B, L, d] of each side."""
         ids = {"source": batch.input_ids, "decoder": batch.decoder_input_ids}
         stacks = {name: getattr(self.parts, stack) for name, stack in _STACKS}
         return {
@@ -107,7 +107,7 @@ class IntegratedGradients(AttributionMethod):
     def _gradients(
         self, batch: Batch, ways: Mapping[str, Tensor], rows: Tensor, at: tuple[float, ...]
     ) -> dict[str, Tensor]:
-        """Gradients times the way [n, T, L] of copies of some rows, each at its point of the way."""
+        """Gradients times the path [n, T, L] of copies of some rows, each at its point of the path."""
         values = {name: way[rows] for name, way in ways.items()}
         offsets = {name: way * (way.new_tensor(at) - 1)[:, None, None] for name, way in values.items()}
         found, _ = step_gradients(

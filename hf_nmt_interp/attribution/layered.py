@@ -1,4 +1,4 @@
-"""What methods that follow a Transformer layer by layer have in common."""
+"""Base of the methods that follow a Transformer layer by layer."""
 
 from collections.abc import Iterable
 from typing import Any, ClassVar
@@ -32,7 +32,7 @@ class LayeredMethod(AttributionMethod):
             if not (has_rule and module.weight.is_floating_point()):  # else the numbers of quantised weights
                 place = next(name for name, known in model.named_modules() if known is module)
                 problem = f"{self.title} has no rule for {type(module).__name__} ({place}), only for Linear, LayerNorm"
-                remedy = "merge adapters into the weights, load without quantisation"
+                remedy = "merge adapters into the weights, or load without quantisation"
                 raise InputError("model", None, f"{problem} and T5's RMS norm", remedy)
 
     @classmethod
@@ -56,7 +56,7 @@ def head_vectors(tape: Tape | Recording, attention: Attention, bias: bool, rows:
     """W_O^h v^h_s [B, S, H, d]: what each head adds to a query that gives all its weight to token s.
 
     Args:
-        tape: has recorded the values.
+        tape: a tape that recorded the values.
         attention: which one.
         bias: whether the bias of the value projection is part of v.
         rows: sentences of the batch.
@@ -82,7 +82,7 @@ def roll_out(
         encoder: of each layer, contributions [B, S, S] of its inputs to its outputs.
         decoder: of each layer, those C [B, T, T] of its self-attention, then c_src [B, T, S] of the encoder's states
             and c_r [B, T, 1] of the residual stream in its cross-attention.
-        like: [B, T, S], of the type and on the device of the results.
+        like: [B, T, S], a tensor with the dtype and device of the results.
 
     Returns:
         [B, T, S] and [B, T, T].

@@ -31,7 +31,7 @@ _CHOICES = {"logit": ("top1", "label"), "attention": ("full", "values"), "norm":
 class LRP(LayeredMethod):
     """Starts each step with relevance 1 on one logit and carries it back to the input tokens.
 
-    One forward pass is recorded for the whole batch; the walk back carries all steps of a sentence at once. Totals of
+    One forward pass is recorded for the whole batch; the backward walk carries all steps of a sentence. Totals of
     source, prefix and start stay 1, except for rules that let biases keep their part. With a contrast, the relevance
     starts on the difference of the two logits.
 
@@ -39,12 +39,12 @@ class LRP(LayeredMethod):
         model: any supported translator.
         rule: name of a rule, "alpha_beta" (voita2021, eq. 5), "epsilon", "ratio" (voita2019, appendix A.2), "attnlrp"
             (Achtibat et al. 2024), "cp_lrp" (Ali et al. 2022) or "gamma", with settings as in "epsilon:epsilon=1e-3"
-            if they are not given by name. The last three let biases keep their part, so totals are not 1.
+            unless they are given by name. The last three let biases keep their part, so totals are not 1.
         logit: which logit is explained, "top1" (the model's choice) or "label".
         attention: "full", or "values" to treat attention weights as constants.
         norm: "jacobian", or "scale" to treat norms as a constant scale, which relevance passes unchanged. Keep
             "jacobian" for the last three rules, which take the Jacobian with the norm's scale as a constant.
-        max_memory: bytes of relevance held at a time; longer work is cut into blocks of steps.
+        max_memory: bytes of relevance held at a time; larger work is split into blocks of steps.
         settings: of the rule, e.g. `alpha` and `beta`.
     """
 
@@ -124,8 +124,8 @@ class LRP(LayeredMethod):
             batches: of input_ids, labels and, where padded, attention_mask.
 
         Returns:
-            {"encoder": [L, H], "decoder": [L, H], "cross": [L, H]}; rows sum to 1, but for steps at which a layer's
-            heads have no relevance: they count as 0, and so do pruned heads. A closed gate's head still gets its even
+            {"encoder": [L, H], "decoder": [L, H], "cross": [L, H]}; rows sum to 1, but steps at which a layer's heads
+            have no relevance count as 0, and so do pruned heads. A closed gate's head still gets its even
             part of the output projection's bias.
         """
         return self.mean_head_relevance(make_batch(self.model, **inputs) for inputs in batches)
@@ -139,7 +139,7 @@ class LRP(LayeredMethod):
                 total[kind] = total.get(kind, 0) + sums.sum(0)
             count += sum(batch.target_lengths)
         if not count:
-            raise InputError("batches", None, "no batch was given", "an iterator can be used up only once")
+            raise InputError("batches", None, "no batch was given", "an iterator can be used only once")
         return {kind: rows / count for kind, rows in total.items()}
 
     def head_relevance_sums(self, batch: Batch) -> dict[str, Tensor]:
@@ -205,7 +205,7 @@ class LRP(LayeredMethod):
 
 
 class _Walk:
-    """The way back for some steps of one sentence; relevance tensors are [tokens, steps, units]."""
+    """The backward walk for some steps of one sentence; relevance tensors are [tokens, steps, units]."""
 
     def __init__(
         self, lrp: LRP, recording: Recording, chosen: Tensor, b: int, lengths: tuple[int, int], steps: slice

@@ -1,4 +1,4 @@
-"""Occlusion: how much a step's score falls when a token or a word is taken away (Zeiler and Fergus 2014).
+"""Occlusion: how much a step's score falls when a token or a word is removed (Zeiler and Fergus 2014).
 
 Definitions: docs/methods.md, Occlusion.
 """
@@ -19,18 +19,18 @@ from hf_nmt_interp.errors import InputError, check_choice
 
 
 class Occlusion(AttributionMethod):
-    """Score of a step minus its score without a token or a word, for every one of source and decoder input.
+    """Score of a step minus its score without a token or a word, for all of source and decoder input.
 
-    All steps come from one forward pass for each token or word that is taken away.
+    All steps come from one forward pass per removed token or word.
 
     Args:
         model: any supported translator.
         score: what is explained, as in `Saliency`.
-        how: "mask" puts the baseline's vector in the place of an embedding, "delete" leaves the token out; those
-            behind it move up.
-        unit: "token", or "word": its subwords are taken away together and share its score evenly.
+        how: "mask" replaces an embedding by the baseline's vector, "delete" removes the token, so that later
+            tokens move up.
+        unit: "token", or "word": its subwords are removed together and share its score evenly.
         baseline: for masks, "zero", "pad" (the embedding of the padding token), or the id of another token.
-        max_memory: bytes to stay within, roughly.
+        max_memory: approximate limit in bytes.
     """
 
     name = "occlusion"
@@ -82,7 +82,7 @@ class Occlusion(AttributionMethod):
             return units
         if batch.source_words is None or batch.target_words is None:
             raise InputError("unit", "word", "needs a tokenizer's words, not only ids", "use hf_nmt_interp.attribute")
-        # the decoder's first input is the start token; special tokens are units of their own
+        # the decoder's first input is the start token; special tokens are separate units
         words = (
             batch.source_words,
             torch.cat([torch.full_like(batch.labels[:, :1], -1), batch.target_words[:, :-1]], 1),
@@ -93,7 +93,7 @@ class Occlusion(AttributionMethod):
         ]
 
     def _jobs(self, batch: Batch, units: Tensor):
-        """Rows [n] of copies and what is gone [n, L] of each, as many as go through the model together."""
+        """Rows [n] of copies and what is removed [n, L] from each, as many as fit into one pass."""
         jobs = [(row, units[row] == unit) for row in range(len(units)) for unit in units[row].unique() if unit >= 0]
         size = self.memory.sentences(batch)
         for first in range(0, len(jobs), size):
@@ -101,7 +101,7 @@ class Occlusion(AttributionMethod):
             yield torch.tensor(rows, device=units.device), torch.stack(gone)
 
     def _scores(self, batch: Batch, gone: Tensor, side: int) -> Tensor:
-        """[n, T] without what is gone [n, L] from a side (0 for the source, 1 for the decoder's input)."""
+        """[n, T] without the removed tokens [n, L] of a side (0 for the source, 1 for the decoder's input)."""
         scoring = self.score.scoring(batch)
         if self.deletes:
             return self._deleted(batch, gone, side, scoring)
@@ -111,7 +111,7 @@ class Occlusion(AttributionMethod):
             return scoring(run_model(self.model, batch.inputs()).logits)
 
     def _deleted(self, batch: Batch, gone: Tensor, side: int, scoring: Scoring) -> Tensor:
-        """The same, left out; a step is then predicted from what is left of its input."""
+        """The same with tokens deleted; a step is then predicted from the rest of its input."""
         inputs = batch.inputs()
         if side == 0:
             kept = (batch.attention_mask != 0) & ~gone

@@ -1,4 +1,4 @@
-"""Settings of methods and rules, known by their parameters: checked as values, and read from text."""
+"""Settings of methods and rules, from their parameters: checks values, and parses text."""
 
 import json
 from collections.abc import Callable, Collection, Sequence
@@ -13,7 +13,7 @@ Named = tuple[str, dict[str, Any]]  # name, settings
 
 
 def check_settings(what: str, settings: dict[str, Any], known: Parameters) -> None:
-    """Refuse settings that `what`, e.g. "method 'lrp'", does not have, and values of other types; NumPy's may be."""
+    """Raise for settings that `what`, e.g. "method 'lrp'", does not have, and for wrong types; NumPy's are allowed."""
     numbers: dict[Any, Any] = {int: Integral, float: Real}
     for name, value in settings.items():
         if name not in known:
@@ -31,8 +31,8 @@ def parse_named(text: str, argument: str, names: Collection[str], settings_of: C
     Args:
         text: as the user wrote it.
         argument: where it was given, for messages.
-        names: that are known.
-        settings_of: parameters of what has that name.
+        names: the known names.
+        settings_of: returns the parameters for a name.
     """
     if not isinstance(text, str):
         raise InputError(argument, None, f"{text!r} is not one of {', '.join(names)}")

@@ -1,4 +1,4 @@
-"""One recorded forward pass of a batch, checked to be what the rules of LRP assume."""
+"""One recorded forward pass of a batch, checked against the assumptions of the LRP rules."""
 
 from typing import Any
 
@@ -18,15 +18,15 @@ _ROUNDING = {torch.float64: 1e-3, torch.float32: 1e-3, torch.float16: 2e-2, torc
 
 
 class Recording:
-    """What every operation of a model took in and gave out in one forward pass.
+    """Inputs and outputs of every operation of a model in one forward pass.
 
-    A model in half precision runs as it is; what is read here is in float32.
+    A model in half precision runs unchanged; values are read here in float32.
 
     Args:
         model: a Transformer.
         parts: of the model.
         batch: of B sentence pairs.
-        title: of the method that needs it, for messages.
+        title: name of the method, for messages.
     """
 
     @torch.no_grad()  # not inference mode: what a model keeps of a forward pass must stay fit for training
@@ -48,11 +48,11 @@ class Recording:
         return self._scores[attention.core]
 
     def input(self, module: nn.Module) -> Tensor:
-        """[B, L, n] that a module took in."""
+        """Input [B, L, n] of a module."""
         return self.tape.input(module)
 
     def output(self, module: Any) -> Tensor:
-        """[B, L, m] that a module gave; some of calibrated models give more, which is left out."""
+        """Output [B, L, m] of a module; further outputs of calibrated models are ignored."""
         found = self.tape.output(module)
         return found[..., : module.out_features] if isinstance(module, nn.Linear) else found
 
@@ -63,12 +63,12 @@ class Recording:
 
     @property
     def memory(self) -> Tensor:
-        """[B, S, d] what the encoder gave."""
+        """Output [B, S, d] of the encoder."""
         return self.input(self.parts.attentions("cross")[0].key)
 
     @property
     def states(self) -> Tensor:
-        """[B, T, d] what the decoder gave."""
+        """Output [B, T, d] of the decoder."""
         head = self.parts.output_head
         return self.input(head.dense if head else self.parts.projection) / self.parts.output_scale
 
@@ -85,7 +85,7 @@ class Recording:
     def verify(self, chosen: Tensor) -> None:
         """Raise unless everything that was recorded follows from what comes before it by the known operations.
 
-        Nothing that a model does between them is skipped in silence. Compared up to rounding, once a batch.
+        So nothing that a model does in between is silently ignored. Compared up to rounding, once per batch.
 
         Args:
             chosen: [B, T] items whose logits are explained.

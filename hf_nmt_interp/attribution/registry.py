@@ -1,4 +1,4 @@
-"""The attribution methods by name. To add one: its file, and its class in `METHODS`."""
+"""The attribution methods by name. To add one, write its file and add its class to `METHODS`."""
 
 import re
 from typing import Any
@@ -38,7 +38,7 @@ def method_settings(method: str) -> Parameters:
 
 
 def models_of_methods() -> dict[str, str]:
-    """Which models each method explains; those of an earlier method are named by it."""
+    """Which models each method supports; a list equal to an earlier method's refers to it."""
     found: dict[str, str] = {}
     for name, method in METHODS.items():
         models = ", ".join(method.models())
@@ -56,13 +56,13 @@ def methods_of_models() -> dict[str, list[str]]:
 
 
 def word_settings(method: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a method that is to explain the words that stand in the target, unless they say otherwise."""
+    """Settings with which a method explains the words of the target, unless the given ones say otherwise."""
     own = METHODS[method].word_settings if isinstance(method, str) and method in METHODS else {}
     return {**own, **settings}
 
 
 def default_settings(method: str) -> dict[str, Any]:
-    """Those of a method's own defaults that `word_settings` would change: it is to explain the model's choices."""
+    """The method's own defaults that `word_settings` would change, to explain the model's choices."""
     known = method_settings(method)
     return {name: known[name].default for name in METHODS[method].word_settings}
 

@@ -40,9 +40,9 @@ class AttributionResult:
         chosen: [T], whether the tokens of a given target are the model's first choices (of a word: all its tokens);
             None for translations that the model made.
         translation: the ids that were explained.
-        contrast: [T], words whose tokens these are compared with; None where none is, and if nothing is compared.
+        contrast: [T], words that the tokens are compared with; None at steps, or overall, without a comparison.
         links: word alignment, (source word, target word) in the order of `source_side.words` and `target_side.words`;
-            None if it was not asked for.
+            None if it was not requested.
     """
 
     source_side: TokenWords
@@ -107,10 +107,10 @@ class AttributionResult:
     def to_words(self) -> "AttributionResult":
         """The same at word level: sum over the subwords of a contributing word, mean over those of an explained one.
 
-        Of a word with a contrast, only the subwords that are compared count.
+        For a word with a contrast, only the compared subwords count.
 
-        Special tokens stay as units of their own, so totals are kept. What a word's first subwords contribute to its
-        later ones stands on the diagonal of `prefix`.
+        Special tokens stay separate units, so totals are kept. What a word's first subwords contribute to its later
+        ones is on the diagonal of `prefix`.
         """
         if self.level == "word":
             return self
@@ -238,7 +238,7 @@ def _write(path: str | Path, arrays: dict[str, np.ndarray], **rest: Any) -> None
     from safetensors.numpy import save_file
 
     if os.path.exists(path) and not os.path.isfile(path):  # a device would be replaced by a file
-        raise InputError("path", None, f"{path} is a folder or a device", "give the name of a file")
+        raise InputError("path", None, f"{path} is a folder or a device", "give a file name")
     metadata = {name: json.dumps(value, ensure_ascii=False) for name, value in rest.items()}
     try:
         save_file(arrays, path, {"format": _FORMAT, "version": str(_VERSION)} | metadata)
@@ -281,26 +281,26 @@ def _read(rest: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, Any]
     """Fields of what `save` wrote; raises a ValueError, TypeError or KeyError for anything else."""
     rest = dict(rest)
     if wrong := [name for name, array in arrays.items() if array.dtype.kind != "f"]:
-        raise ValueError(f"{wrong[0]} has other numbers than floats")
+        raise ValueError(f"{wrong[0]} must have floats")
     if not all(type(chosen) is bool for chosen in rest.get("chosen") or ()):
-        raise ValueError("chosen: not all are true or false")
+        raise ValueError("chosen: all must be true or false")
     if not all(text is None or isinstance(text, str) for text in rest.get("contrast") or ()):
-        raise ValueError("contrast: not all are text")
+        raise ValueError("contrast: all must be text")
     for name in ("source_side", "target_side"):
         side = rest[name] = TokenWords(**rest[name])
         if not len(side.tokens) == len(side.word_ids) == len(side.special):
-            raise ValueError(f"{name}: its lists are not of one length")
+            raise ValueError(f"{name}: its lists differ in length")
         if not all(isinstance(text, str) for text in [*side.tokens, *side.words]):
-            raise ValueError(f"{name}: its tokens and words are not all text")
+            raise ValueError(f"{name}: its tokens and words must be text")
         if not all(word is None or (type(word) is int and 0 <= word < len(side.words)) for word in side.word_ids):
-            raise ValueError(f"{name}: a token is of a word that is not there")
+            raise ValueError(f"{name}: a token belongs to a missing word")
     if (ids := rest.get("translation")) is not None:
         rest["translation"] = Translation(**ids)
     if (links := rest.get("links")) is not None:
         rest["links"] = {(i, j) for i, j in links}
         sides = [range(len(rest[name].words)) for name in ("source_side", "target_side")]
         if not all(i in sides[0] and j in sides[1] for i, j in rest["links"]):
-            raise ValueError("links: not all are between its words")
+            raise ValueError("links: all must be between its words")
     return rest | arrays
 
 
@@ -311,7 +311,7 @@ def _join(texts: list[str | None], summed: np.ndarray) -> list[str | None]:
 
 
 def _merge(side: TokenWords) -> tuple[np.ndarray, TokenWords]:
-    """0/1 matrix [tokens, units] from tokens to words (special tokens are units of their own), and the units."""
+    """0/1 matrix [tokens, units] from tokens to words (special tokens are separate units), and the units."""
     units: list[int | str] = []  # a word's index, or the text of a special token
     column = []
     for token, word in zip(side.tokens, side.word_ids, strict=True):

@@ -18,10 +18,10 @@ from hf_nmt_interp.models.kinds import KINDS
 
 
 class Rollout(AttributionMethod):
-    """Attention weights of all layers, mean over heads, multiplied up: 0.5 A + 0.5 I for each attention.
+    """Attention weights of all layers, mean over heads, multiplied: 0.5 A + 0.5 I for each attention.
 
-    A cross-attention gives half to the encoder's states and half to the decoder's own stream, so the source share is
-    the same at every step and says nothing.
+    Cross-attention gives half to the encoder's states and half to the decoder's own stream, so the source share is the
+    same at every step and not meaningful.
 
     Args:
         model: any encoder-decoder that has attention weights of all layers.
@@ -42,12 +42,12 @@ class Rollout(AttributionMethod):
 
     @classmethod
     def models(cls) -> list[str]:
-        """Those that have or return the weights of all layers."""
+        """Models that have or return the weights of all layers."""
         return ["any Transformer that returns whole attention weights"]
 
     @torch.no_grad()
     def explain(self, batch: Batch) -> Scores:
-        """Weights of all layers, multiplied up."""
+        """Weights of all layers, multiplied."""
         logits, weights = (self._recorded if self.parts.has_layers else self._returned)(batch)
         like = weights["cross"][0]
         encoder = [_with_stream(matrix) for matrix in weights["encoder"]]

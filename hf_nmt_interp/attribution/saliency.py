@@ -28,8 +28,8 @@ AGGREGATES: dict[str, Reduce] = {  # of gradients and embeddings [..., d]
 class Saliency(AttributionMethod):
     """psi(i, t) = d p(y_t) / d E_i . E_i for every source and prefix token (eq. 3), E_i the scaled embedding.
 
-    Without SmoothGrad the signed psi. With it the mean over n copies whose source embeddings are noisy; psi is then
-    the gradient at the noisy point times the clean embedding, as the authors released it.
+    Without SmoothGrad, the signed psi. With it, the mean over n copies with noisy source embeddings; psi is then the
+    gradient at the noisy point times the clean embedding, as in the authors' code.
 
     Args:
         model: any supported translator.
@@ -41,9 +41,9 @@ class Saliency(AttributionMethod):
         seed: of the noise.
         aggregate: over the units of an embedding, "product" (psi), "abs_product" (|psi|; inferred from the authors'
             option `--abs`) or "li2016" (mean |d p / d E_i|, eq. 4).
-        max_memory: bytes to stay within, roughly; more work is done piece by piece.
+        max_memory: approximate limit in bytes; larger work is split.
         noise: deviation of the noise, relative to that of the embeddings: 1.25 unless sigma is given.
-        adaptive: fewer copies where they suffice, see `Noise`.
+        adaptive: use fewer copies where they suffice, see `Noise`.
         precision: of products with float32 weights, "float32" or "bfloat16" (faster on processors that have it).
 
     Example: `Saliency(model, smoothgrad=30)(input_ids=ids, labels=labels, attention_mask=mask).source  # [B, T, S]`

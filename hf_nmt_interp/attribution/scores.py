@@ -17,7 +17,7 @@ Scoring = Callable[[Tensor], Tensor]  # logits [B, T, V] -> [B, T]
 
 
 class Score(NamedTuple):
-    """A score of every step: what makes it of a batch's logits (it may run the model), and the steps it explains."""
+    """A score of every step: how it is computed from a batch's logits (it may run the model), and its steps."""
 
     scoring: Callable[[Batch], Scoring]
     steps: Callable[[Batch], Tensor]  # [B, T]
@@ -39,7 +39,7 @@ ITEM_SCORES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # of items [B, T
 
 
 def _item_scoring(of: Callable[[Tensor, Tensor], Tensor], batch: Batch) -> Scoring:
-    """Of the labels; where the batch has a contrast, its difference to that of the other labels."""
+    """Score of the labels; if the batch has a contrast, the difference from that of the other labels."""
     if batch.contrast is None:
         return lambda logits: of(logits, batch.labels)
     items, others, rest = batch.labels, batch.contrast, ~batch.compared
@@ -52,9 +52,11 @@ def _log_softmax(logits: Tensor) -> Tensor:
 
 
 def _entropy(batch: Batch) -> Scoring:
-    """Of each step's distribution, in nats."""
+    """Entropy of each step's distribution, in nats."""
     if batch.contrast is not None:
-        raise InputError("score", "entropy", "is not of a label, so there is nothing to compare", "leave out contrast")
+        raise InputError(
+            "score", "entropy", "is not a score of a label, so there is nothing to compare", "leave out contrast"
+        )
 
     def scoring(logits: Tensor) -> Tensor:
         log_p = _log_softmax(logits)
@@ -113,5 +115,5 @@ def make_score(model: Any, name: str) -> Score:
 
 
 def contrast_steps(settings: Mapping[str, Any], asked: str) -> str:
-    """Which steps of a contrast are compared: what was asked for, but for scores that compare prefixes."""
+    """Which steps of a contrast are compared: the given value, except for scores that compare prefixes."""
     return "prefix" if settings.get("score") == "kl" else asked

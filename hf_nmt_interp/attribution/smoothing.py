@@ -33,12 +33,12 @@ class Noise:
 
     Args:
         stack: the encoder.
-        copies: n.
+        copies: number of copies n.
         sigma: relative to the range of the sentence's own embeddings; None if `noise` is meant.
         seed: any whole number.
         noise: relative to their standard deviation; None for 1.25, unless sigma is given.
-        adaptive: fewer copies where they suffice: they come in rounds of 5, and a sentence is done when a round has
-            changed the best source token of none of its steps.
+        adaptive: use fewer copies where they suffice: they come in rounds of 5, and a sentence is done when a round
+            did not change the best source token of any step.
     """
 
     def __init__(
@@ -51,9 +51,11 @@ class Noise:
         adaptive: bool = False,
     ) -> None:
         if copies < 0 or copies != int(copies):
-            raise InputError("smoothgrad", copies, "noisy copies are impossible", "30 is usual, 0 is no SmoothGrad")
+            raise InputError(
+                "smoothgrad", copies, "is not a number of noisy copies", "use e.g. 30, or 0 for no SmoothGrad"
+            )
         if sigma is not None and noise is not None:
-            raise InputError("sigma", sigma, f"and noise {noise} both give the deviation", "leave one out")
+            raise InputError("sigma", sigma, f"and noise {noise} both set the deviation", "leave one out")
         for name, value in (("sigma", sigma), ("noise", noise)):
             if value is not None and not 0 < value < float("inf"):
                 raise InputError(name, value, "must be above 0 and finite", "for no noise use smoothgrad=0")
@@ -80,7 +82,7 @@ class Noise:
 
         Args:
             batch: of B sentences.
-            size: copies that go through the model together.
+            size: copies per forward pass.
             one_pass: from copies and their noise [size, S, d] to tensors [size, ...]; the first is the source's
                 scores [size, T, S].
 
@@ -110,47 +112,47 @@ class Noise:
     def _pass(
         self, batch: Batch, jobs: Sequence[tuple[int, int]], one_pass: Callable[[Batch, Tensor], Sequence[Tensor]]
     ) -> Sequence[Tensor]:
-        """Copies, given as their sentence's row and their number, through the model."""
+        """Run copies, given as (row, copy number), through the model."""
         longest, lengths = batch.input_ids.shape[1], batch.source_lengths
         noise = [self(batch.input_ids[row, : lengths[row]], copy) for row, copy in jobs]
         padded = torch.stack([F.pad(x, (0, 0, 0, longest - len(x))) for x in noise])
         return one_pass(batch.take(torch.tensor([row for row, _ in jobs])), padded)
 
     def check(self, batch: Batch, clean: Tensor, noisy: Tensor) -> None:
-        """Warn once if noise takes more than 3 nats a token from the log-probability [B, T] of a translation."""
+        """Warn once if noise lowers the log-probability [B, T] of a translation by more than 3 nats per token."""
         lost = ((clean - noisy).sum(-1) / torch.tensor(batch.target_lengths).to(clean)).max().item()
         if lost > MOST_LOST and not self.warned:
             self.warned = True
             given = f"noise={self.relative:g}" if self.sigma is None else f"sigma={self.sigma:g}"
             logger.warning(
-                "%s hides a sentence from the model: the log-probability of its translation falls by %.1f a token, "
+                "%s hides a sentence from the model: the log-probability of its translation falls by %.1f per token, "
                 "more than %g; its scores say little, use less noise",
                 *(given, lost, MOST_LOST),
             )
 
 
 class Memory:
-    """How much fits into a number of bytes, half of it for the forward pass and half for the way back."""
+    """How much fits into a number of bytes, half for the forward pass and half for the backward pass."""
 
     def __init__(self, model: PreTrainedModel, parts: Parts, limit: int) -> None:
         if limit < 1:
             raise InputError("max_memory", limit, "bytes must be more than 0", "the default is 2**30")
         linears = [m.out_features for m in model.modules() if isinstance(m, nn.Linear) and m is not parts.projection]
         if not linears:
-            raise InputError("model", None, "it has no nn.Linear layers, it may be quantised", "load it in float32")
+            raise InputError("model", None, "it has no nn.Linear layers; it may be quantised", "load it in float32")
         linears += [8 * m.hidden_size for m in model.modules() if isinstance(m, nn.LSTM)]  # gates and their results
         self.numbers = limit // 2 // next(model.parameters()).element_size()
         self.kept, self.widest, self.vocabulary = sum(linears), max(linears), parts.projection.out_features
 
     def sentences(self, batch: Batch) -> int:
-        """That can go forward together: their activations and four arrays of the logits' size."""
+        """How many fit into one forward pass: their activations and four arrays of the size of the logits."""
         T = batch.labels.shape[1]
         one = 2 * self.kept * (T + batch.input_ids.shape[1]) + 4 * self.vocabulary * T
         return max(1, self.numbers // one)
 
     @property
     def rows(self) -> int:
-        """Gradients of a token for a step that can go back together."""
+        """How many gradients, of a token for a step, fit into one backward pass."""
         return max(1, self.numbers // (8 * self.widest))
 
 
@@ -170,9 +172,9 @@ class SmoothedAttention(AttentionWeights):
         smoothgrad: number of noisy copies.
         sigma: deviation of the noise, relative to the range of the sentence's own embeddings (0.15 in the paper).
         seed: of the noise.
-        max_memory: bytes to stay within, roughly.
+        max_memory: approximate limit in bytes.
         noise: deviation of the noise, relative to that of the embeddings: 1.25 unless sigma is given.
-        adaptive: fewer copies where they suffice, see `Noise`.
+        adaptive: use fewer copies where they suffice, see `Noise`.
     """
 
     name = "smoothed_attention"

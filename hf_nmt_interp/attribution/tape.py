@@ -1,4 +1,4 @@
-"""A tape of one forward pass: what each module took in and gave out."""
+"""A tape of one forward pass: inputs and outputs of modules."""
 
 import threading
 from collections.abc import Iterable
@@ -20,10 +20,10 @@ def widened(x: Tensor) -> Tensor:
 
 
 class Tape:
-    """Context in which the inputs and outputs of the given modules are kept; nothing is left on them afterwards.
+    """Context that records the inputs and outputs of the given modules; nothing is left on them afterwards.
 
     Only forward passes of the thread that opened the tape are recorded. A `wide` tape is read in float32 where the
-    model computes in half precision; what it keeps is as the model made it.
+    model computes in half precision; the stored values keep the model's dtype.
 
     >>> layer = nn.Linear(2, 3)
     >>> with Tape([layer]) as tape:

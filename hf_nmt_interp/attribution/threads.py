@@ -1,7 +1,7 @@
-"""Work of one explanation side by side on several threads, each of which runs its operations alone.
+"""Runs the work of one explanation on several threads, each of which runs its own operations.
 
-Explanations are thousands of small operations. Divided among threads one by one they gain little, and they lose much
-where another process keeps a core busy; so the threads get whole sentences, tokens or heads instead.
+Explanations are thousands of small operations. Splitting each one over threads gains little, and loses much if another
+process keeps a core busy; so the threads get whole sentences, tokens or heads instead.
 """
 
 import threading
@@ -23,10 +23,10 @@ _INSIDE: list[int] = []  # number of threads of every context that is open, in a
 
 @contextmanager
 def workers(device: torch.device) -> Iterator[None]:
-    """Context in which `side_by_side` has `torch.get_num_threads()` threads and torch's operations one each.
+    """Context in which `side_by_side` has `torch.get_num_threads()` threads, and each torch operation has one.
 
-    The number of threads is as before afterwards. Other devices than the processor, and contexts inside of others,
-    change nothing.
+    Restores the number of threads. On devices other than the CPU, and inside another such context, it does
+    nothing.
     """
     if device.type != "cpu" or _POOL.get():
         yield
@@ -91,7 +91,7 @@ def side_by_side(work: Callable[[Item], Found], items: Iterable[Item]) -> list[F
 
 
 def shares(length: int) -> list[slice]:
-    """0 to length - 1 in one slice a thread, of every n-th each.
+    """0 to length - 1 in one slice per thread, each with every n-th index.
 
     >>> shares(3)
     [slice(0, None, 1)]

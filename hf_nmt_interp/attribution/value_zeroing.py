@@ -24,8 +24,8 @@ class ValueZeroing(LayeredMethod):
     """1 - cos between a layer's output of token i and the same without the value vector of token j.
 
     Rows are divided by their sum; those of a decoder layer, over the tokens of self-attention and of cross-attention
-    together. The layers are then multiplied up. The residual stream has no part of its own, so the source
-    share says little. One forward pass is recorded; only what a zeroed vector changes is computed again.
+    together. The layers are then multiplied. The residual stream has no separate part, so the source share
+    says little. One forward pass is recorded; only what a zeroed vector changes is recomputed.
 
     Args:
         model: a Transformer whose layers are known.

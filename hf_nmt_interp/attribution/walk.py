@@ -1,4 +1,4 @@
-"""Gradients by hand: the chain rule along the parts of a translator, without causal zeros and padding."""
+"""Explicit gradients: the chain rule along the parts of a translator, without causal zeros and padding."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ def carry_back(record: Record, reduce: Reduce, rows: int) -> dict[str, Tensor]:
 
 
 def _groups(lengths: Sequence[tuple[int, int]], rows: int) -> Iterator[slice]:
-    """Consecutive sentences, given as (S, T), that have at most `rows` gradients (step, token) when padded alike.
+    """Consecutive sentences, given as (S, T), that have at most `rows` gradients (step, token) when padded together.
 
     >>> list(_groups([(3, 2), (3, 2), (9, 9)], rows=20))
     [slice(0, 2, None), slice(2, 3, None)]
@@ -99,7 +99,7 @@ class _Rows:
 
 
 class _Walk:
-    """The way back from the decoder's last state to the embeddings, for some sentences and steps of a record."""
+    """The backward walk from the decoder's last state to the embeddings, for some sentences and steps of a record."""
 
     def __init__(self, record: Record, sentences: slice, steps: slice) -> None:
         self.record, self.sentences, self.steps = record, sentences, steps

@@ -15,7 +15,7 @@ def load(
     source_prefix: str | None = None,
     dtype: str | None = None,
 ) -> tuple[Any, Any]:
-    """`hf_nmt_interp.load` whose errors name flags, and which says that it is busy; the device may be "auto"."""
+    """`hf_nmt_interp.load` with a progress message, and errors that name flags; the device may be "auto"."""
     from hf_nmt_interp.decoding import translators
 
     with counting(f"Loading {name}"):

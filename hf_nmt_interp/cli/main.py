@@ -1,4 +1,4 @@
-"""`hf-nmt-interp <verb>`: finds the verb, turns errors of the user into one line and exit code 2."""
+"""`hf-nmt-interp <verb>`: finds the verb, turns user errors into one line and exit code 2."""
 
 import argparse
 import os
@@ -46,7 +46,7 @@ def make_parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line; the exit code is 0, or 2 for an error of the user."""
+    """Run a command line; the exit code is 0, or 2 for a user error."""
     args = make_parser().parse_args(argv)
     trains = args.verb == "train"  # its scripts show what libraries log, and several processes share their work
     for library in () if trains else ("TRANSFORMERS", "HF_HUB"):  # read when the library is imported

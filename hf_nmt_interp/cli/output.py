@@ -30,7 +30,7 @@ def open_output(path: str | None) -> Iterator[TextIO]:
 
 
 def write_rows(rows: Iterable[Row], args: argparse.Namespace, title: str) -> None:
-    """Write rows of the same fields in the format asked for: JSON lines, TSV with a header, a table, a page."""
+    """Write rows with the same fields in the requested format: JSON lines, TSV with a header, a table or a page."""
     kind = chosen_format(args)
     with open_output(args.output) as file:
         if kind == "json":
@@ -50,13 +50,13 @@ def write_rows(rows: Iterable[Row], args: argparse.Namespace, title: str) -> Non
 
 
 def write_json(rows: Iterable[Row], file: TextIO) -> None:
-    """One JSON object a line."""
+    """One JSON object per line."""
     for row in rows:
         file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_tsv(rows: Iterable[Row], file: TextIO) -> None:
-    """A header line, then one row a line; tabs and line breaks in text become spaces, for formulas see `safe_cell`."""
+    """A header line, then one line per row; tabs and line breaks become spaces, for formulas see `safe_cell`."""
     rows = iter(rows)
     for first in rows:
         file.write("\t".join(first) + "\n")

@@ -1,4 +1,4 @@
-"""Types of arguments that name files and folders; what will be written is checked before the work."""
+"""Types of arguments that name files and folders; outputs are checked before the work starts."""
 
 import argparse
 import errno
@@ -43,7 +43,7 @@ class OutputFolder(OutputFile):
 
 
 class OutputLines(OutputFile):
-    """A file of lines; refused ones are listed in FILE.bad."""
+    """A file of lines; skipped ones are listed in FILE.bad."""
 
     def beside(self) -> list[str]:
         """The list; devices have none."""
@@ -69,7 +69,7 @@ class Figure(OutputFile):
 
 
 def check_outputs(args: argparse.Namespace) -> None:
-    """Refuse what cannot be written, and files that another argument names too."""
+    """Refuse outputs that cannot be written, and files that another argument names too."""
     for name, path in given(args):
         if not isinstance(path, OutputFile):
             continue
@@ -85,7 +85,7 @@ def check_outputs(args: argparse.Namespace) -> None:
                 taken += [side for other in others if isinstance(other, OutputFile) for side in other.beside()]
             if os.path.realpath(file) in map(os.path.realpath, taken):
                 problem = f"{file} is also the file of another argument"
-                raise InputError(args.flags[name], None, problem, "give each its own")
+                raise InputError(args.flags[name], None, problem, "give each its own file")
 
 
 def check_new_folder(argument: str, path: str) -> None:

@@ -1,8 +1,8 @@
-"""Corpora of any size: read as a stream, worked on in windows, written to shards, split over processes.
+"""Corpora of any size: read as a stream, processed in windows, written to shards, split over processes.
 
-Shard k holds the results of lines [k n, (k + 1) n) and is the work of process k mod the number of processes. Its
-content depends on its lines alone: windows and batches start with each shard. So a run that was killed, or that was
-split over other processes, ends with the same files.
+Shard k holds the results of lines [k n, (k + 1) n) and is written by process k mod the number of processes. Its
+content depends on its lines alone: windows and batches start with each shard. So a run that was killed, or split over
+another number of processes, gives the same files.
 """
 
 import argparse
@@ -37,7 +37,7 @@ _ASIDE = ("device", "flags", "formats", "head", "resume", "run", "shards", "stri
 
 
 class Job(ABC):
-    """A verb's corpus form: the rows of lines, and how shards of them are joined. The verb's module calls it `JOB`."""
+    """How a verb processes a corpus: rows for lines, and how shards are joined. The verb's module calls it `JOB`."""
 
     merged = "one file with all rows in the order of the input"  # what merge writes
     merged_formats: tuple[str, ...] = ("json", "parquet")  # the first is the default
@@ -46,12 +46,12 @@ class Job(ABC):
 
     @property
     def schema(self) -> Any:
-        """Of the rows, as pyarrow has them."""
+        """The pyarrow schema of the rows."""
         return arrow_schema({"line": int, **self.columns})
 
     @abstractmethod
     def rows(self, lines: list[Texts]) -> list[Row]:
-        """A row for each line, without its number; raises InputError if a line is refused."""
+        """A row for each line, without its number; raises InputError for an invalid line."""
 
     @classmethod
     def merge(cls, folder: ShardFolder, args: argparse.Namespace) -> None:
@@ -76,7 +76,7 @@ class Translator(Job):
         self.model, self.tokenizer = load_for(args, model)
 
     def checked(self, lines: list[Texts]) -> tuple[list[str], list[str] | None]:
-        """Sources and, if they are given, targets; a side without words and a source that is too long are refused."""
+        """Sources and, if they are given, targets; raises for a side without words or a source that is too long."""
         for line in lines:
             for text, side in zip(line, ("source", "target"), strict=False):
                 if not text.strip():
@@ -85,37 +85,43 @@ class Translator(Job):
 
 
 def add_corpus(parser: argparse.ArgumentParser) -> None:
-    """`--shards` and what belongs to it."""
-    about = "Lines are read as a stream and a row is written for each; run the same command again to resume."
-    split = "`accelerate launch -m hf_nmt_interp ...` splits the work; `hf-nmt-interp merge` joins it."
+    """`--shards` and its options."""
+    about = "Reads lines as a stream and writes one row for each; run the same command again to resume."
+    split = "`accelerate launch -m hf_nmt_interp ...` splits the work; `hf-nmt-interp merge` joins the shards."
     group = parser.add_argument_group("corpora", f"{about} {split}")
-    group.add_argument("--shards", type=OutputFolder, metavar="FOLDER", help="write results there, in shards")
-    group.add_argument("--shard-size", type=positive, default=1000, metavar="N", help="lines (default: %(default)s)")
+    group.add_argument("--shards", type=OutputFolder, metavar="FOLDER", help="folder for the results, in shards")
+    group.add_argument(
+        "--shard-size", type=positive, default=1000, metavar="N", help="lines per shard (default: %(default)s)"
+    )
     group.add_argument("--shard-format", choices=SHARD_FORMATS, default=SHARD_FORMATS[0], help="default: %(default)s")
-    help = "instead of text files: a set of `datasets`, on the Hub, a folder, or a file"
+    help = "instead of text files: a dataset for `datasets`, from the Hub, a folder or a file"
     group.add_argument("--dataset", type=InputFile, metavar="NAME", help=help)
-    group.add_argument("--config", metavar="NAME", help="of --dataset")
-    group.add_argument("--split", metavar="NAME", default="train", help="of --dataset (default: %(default)s)")
-    help = "of --dataset: source, and target if translations are given (default: source)"
+    group.add_argument("--config", metavar="NAME", help="configuration of --dataset")
+    group.add_argument("--split", metavar="NAME", default="train", help="split of --dataset (default: %(default)s)")
+    help = "fields of --dataset: source, and target for given translations (default: source)"
     group.add_argument("--fields", nargs="+", default=["source"], metavar="NAME", help=help)
-    group.add_argument("--strict", action="store_true", help="stop at the first line that is refused")
+    group.add_argument("--strict", action="store_true", help="stop at the first invalid line instead of skipping it")
 
 
 def refuse(args: argparse.Namespace, *names: str) -> None:
-    """Raise if an argument was given that has no place in a corpus run."""
+    """Raise if an argument was given that corpus runs do not support."""
     for name in names:
         if getattr(args, name) is not None:
-            raise InputError(args.flags[name], None, "not with --shards", "merge writes what its rows give")
+            raise InputError(
+                args.flags[name], None, "is not supported with --shards", "give it to merge, if it has such an option"
+            )
 
 
 def check_processes(args: argparse.Namespace) -> None:
-    """Raise if several processes were started for what cannot be split, or if an argument needs `--shards`."""
+    """Raise if several processes were started for a run that cannot be split, or if an argument needs `--shards`."""
     _, processes = place()
     shards = getattr(args, "shards", None)
     if processes > 1 and not shards:
-        raise InputError("WORLD_SIZE", processes, "processes cannot share this", "only verbs with --shards are split")
+        raise InputError(
+            "WORLD_SIZE", processes, "processes cannot share this run", "only runs with --shards can be split"
+        )
     if getattr(args, "dataset", None) and not shards:
-        raise InputError("--dataset", None, "needs --shards, where the results go")
+        raise InputError("--dataset", None, "needs --shards FOLDER for the results")
 
 
 def place() -> tuple[int, int]:
@@ -123,10 +129,10 @@ def place() -> tuple[int, int]:
     found = {name: os.environ.get(name, default) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1"))}
     for name, text in found.items():
         if not text.isascii() or not text.isdigit():
-            raise InputError(name, text, "is not a whole number", "launchers set it")
+            raise InputError(name, text, "is not a whole number", "it is set by launchers")
     rank, processes = map(int, found.values())
     if rank >= processes:
-        raise InputError("RANK", rank, f"is not below WORLD_SIZE, {processes}", "launchers set both")
+        raise InputError("RANK", rank, f"is not below WORLD_SIZE, {processes}", "both are set by launchers")
     return rank, processes
 
 
@@ -134,12 +140,14 @@ def read_corpus(args: argparse.Namespace, paths: Sequence[str | None]) -> Iterat
     """Lines of the text files, or of `--dataset`; the first ones are read at once, to `args.head`."""
     files = [path for path in paths if path]
     if getattr(args, "sentences", None):
-        raise InputError("--shards", None, "reads a corpus", "give --input FILE or --dataset NAME, not sentences")
+        raise InputError(
+            "--shards", None, "does not take sentences as arguments", "give --input FILE or --dataset NAME"
+        )
     if bool(files) == bool(args.dataset) or not (paths[0] or args.dataset):
-        raise InputError("--shards", None, "needs text files or --dataset, one of both")
+        raise InputError("--shards", None, "needs either text files or --dataset")
     if args.dataset:
         if len(args.fields) > 2:
-            raise InputError("--fields", " ".join(args.fields), "are more than two", "give source and target")
+            raise InputError("--fields", " ".join(args.fields), "are more than two fields", "give source and target")
         lines: Iterator[Line] = try_dataset(args.dataset, args.fields, config=args.config, split=args.split)
     else:
         if "-" in files and place()[1] > 1:
@@ -160,7 +168,7 @@ def _count_lines(files: Sequence[str], limit: int | None) -> int | None:
 
 
 def timed(args: argparse.Namespace, job: "Job") -> "Job":
-    """The job, after an estimate of how long it will take by one of the first lines."""
+    """The job, after an estimate of its duration from one of the first lines."""
     lines = [line for line in args.head if not isinstance(line, InputError)]
     if lines:
         line = sorted(lines, key=lambda line: len(line[0]))[len(lines) // 2]
@@ -169,7 +177,7 @@ def timed(args: argparse.Namespace, job: "Job") -> "Job":
 
 
 def run_corpus(args: argparse.Namespace, paths: Sequence[str | None], make_job: Callable[[], Job]) -> None:
-    """Do a verb's job for `--dataset` or text files, source and target; `make_job` loads the model if needed."""
+    """Run a verb's job on `--dataset` or text files, source and target; `make_job` loads the model if needed."""
     folder = ShardFolder(args.shards)
     report = Refusals(args, "its row is empty", "the rows of the rest are empty", folder.folder / "bad")
     lines = read_corpus(args, paths)
@@ -187,7 +195,7 @@ def fill(
     make_job: Callable[[], Job],
     report: "Refusals",
 ) -> None:
-    """Write the shards that the folder does not have yet and that are the work of this process."""
+    """Write the missing shards that belong to this process."""
     rank, processes = place()
     # wrong settings leave no folder behind
     job = None if (folder.folder / "run.json").exists() else timed(args, make_job())
@@ -219,7 +227,7 @@ def windows(
     first: int = 1,
     advance: Callable[[int], None] | None = None,
 ) -> Iterator[tuple[list[Row], list[Row]]]:
-    """Window by window, a row for each line with its number, counted from `first`, and the rows of refused lines.
+    """Window by window, a row for each line with its number, counted from `first`, and the rows of skipped lines.
 
     `advance` is called with the lines done; without it each window has its own progress bar.
     """
@@ -235,7 +243,7 @@ def windows(
 def work(
     job: Job, lines: list[Line], batch_size: int, advance: Callable[[int], None] = lambda done: None
 ) -> list[Row | InputError]:
-    """A row for each line of a window, or what is wrong with it; batches are of similar length."""
+    """A row or an error for each line of a window; batches have lines of similar length."""
     found: dict[int, Row | InputError] = {n: line for n, line in enumerate(lines) if isinstance(line, InputError)}
     texts = {n: line for n, line in enumerate(lines) if not isinstance(line, InputError)}
     for batch in batches(texts, batch_size):
@@ -259,7 +267,7 @@ def batches(texts: dict[int, Texts], batch_size: int) -> Iterator[list[int]]:
 
 
 def try_rows(do: Callable[[list[Any]], list[Any]], lines: list[Any]) -> list[Any]:
-    """Results of all lines at once; if one is refused, of halves of them, down to that line's error."""
+    """Results of all lines at once; if one is invalid, of each half, down to that line's error."""
     try:
         return list(do(lines))
     except InputError as error:
@@ -298,7 +306,7 @@ def _base(path: str) -> str:
 
 
 class Refusals:
-    """Reports refused lines on stderr: a few of them if a file lists them all.
+    """Reports skipped lines on stderr, only the first few if a file lists them all.
 
     `instead` is what was written for such a line, `rest` for lines that only one file has.
     """
@@ -308,7 +316,7 @@ class Refusals:
         self.missing: MissingLine | None = None
 
     def row(self, number: int, error: InputError) -> Row:
-        """Report a line, or stop; its row in the list."""
+        """Report a line, or stop; returns its row in the list."""
         found = error if isinstance(error, LineError) else InputError(f"line {number}", None, str(error))
         if self.args.strict:
             last = "remedy" if found.remedy else "problem"
@@ -324,6 +332,6 @@ class Refusals:
     def end(self) -> None:
         """Report how many there were; raises if a file had fewer lines than another."""
         if self.count and self.listed:
-            print(f"{self.count:,} lines were refused, see {self.listed}", file=sys.stderr)
+            print(f"{self.count:,} lines were skipped, see {self.listed}", file=sys.stderr)
         if self.missing:
             raise self.missing.at(remedy=f"{self.missing.remedy}; {self.rest}")

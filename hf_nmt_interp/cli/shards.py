@@ -1,10 +1,10 @@
 """A folder of numbered shards: each is written whole or not at all, so that a run can be resumed.
 
 run.json          what was run: a run with other settings is refused
-shards/000000.*   results of the first lines of the input, a row a line, JSON lines or Parquet
-shards/README.md  beside JSON lines: types of the columns, for `datasets`
+shards/000000.*   results of the first lines of the input, one row per line, JSON lines or Parquet
+shards/README.md  beside JSON lines: column types, for `datasets`
 sums/000000.json  its run, lines and checksum: `merge` refuses a shard that was changed or moved
-bad/000000.jsonl  lines of that shard that were refused, with the reason, if there are any
+bad/000000.jsonl  lines of that shard that were skipped, with the reason, if there are any
 total.json        how many lines and shards there are, once a process has seen the end of the input
 """
 
@@ -29,7 +29,7 @@ Row = dict[str, Any]
 
 
 class JsonLines:
-    """Rows as JSON, one a line."""
+    """Rows as JSON, one per line."""
 
     def __init__(self, path: Path, schema: Any = None) -> None:
         self.file = path.open("w", encoding="utf-8", newline="\n")
@@ -39,7 +39,7 @@ class JsonLines:
 
 
 class Parquet:
-    """Rows in columns of the schema, a row group a call."""
+    """Rows in columns of the schema, one row group per call."""
 
     def __init__(self, path: Path, schema: Any) -> None:
         from pyarrow.parquet import ParquetWriter
@@ -79,9 +79,9 @@ def written(path: Path, make: type[W], schema: Any = None) -> Iterator[W]:
 
 
 def remove_parts(path: Path) -> None:
-    """Remove what a process that was killed has left of a file that is written by `atomic` and shared."""
+    """Remove incomplete files that a killed process left behind, of a shared file written by `atomic`."""
     for left in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * 8}.part"):
-        print(f"{left} is incomplete, from a run that was killed: removed and written again", file=sys.stderr)
+        print(f"{left} is incomplete because its run was killed; it is removed and written again", file=sys.stderr)
         left.unlink(missing_ok=True)
 
 
@@ -99,7 +99,7 @@ def reading(shard: Path) -> Iterator[None]:
 
 
 def _feature(kind: Any) -> Row:
-    """A type of pyarrow in the words of `datasets`, whose import would cost more than all else here."""
+    """A pyarrow type as `datasets` names it, without importing `datasets`, which is slow."""
     if hasattr(kind, "value_type"):
         inner = _feature(kind.value_type)
         return {"list": inner.get("dtype") or inner.get("struct") or inner}
@@ -109,13 +109,13 @@ def _feature(kind: Any) -> Row:
 
 
 class ShardFolder:
-    """The shards of one run, and what was run: by `--shards`, or `--output`, whose folder is removed at the end."""
+    """The shards of one run, from `--shards`, or from `--output`, whose folder is removed at the end."""
 
     def __init__(self, folder: str | Path, flag: str = "--shards") -> None:
         self.folder, self.flag = Path(folder), flag
 
     def locked(self, rank: int = 0) -> AbstractContextManager[None]:
-        """Refuse other runs in this folder meanwhile; each process of a run has its own lock."""
+        """Context that keeps other runs out of this folder; each process of a run has its own lock."""
         return locked(self.folder, self.flag, LOCK + (f"-{rank}" if rank else ""))
 
     @cached_property
@@ -127,7 +127,7 @@ class ShardFolder:
         return found
 
     def begin(self, about: Row, alone: bool = True) -> None:
-        """Note what the results depend on, or check that it is the same; if `alone`, remove incomplete files."""
+        """Store what the results depend on, or check that it is unchanged; if `alone`, remove incomplete files."""
         for name in ("run.json", "total.json", "shards/README.md") if alone else ():
             remove_parts(self.folder / name)
         if not (self.folder / "run.json").exists():
@@ -137,7 +137,7 @@ class ShardFolder:
                 raise InputError(self.flag, None, problem, "choose another folder")
             write_whole(self.folder / "run.json", json.dumps(about, ensure_ascii=False) + "\n", shared=True)
         for name, (before, now) in changes(self.about, json.loads(json.dumps(about))).items():
-            problem = f"{self.folder} was begun with {name} {before!r}, now it is {now!r}"
+            problem = f"{self.folder} was started with {name} {before!r}, not {now!r}"
             raise InputError(self.flag, None, problem, f"give the same arguments to resume, or {self._otherwise}")
 
     @property
@@ -149,11 +149,11 @@ class ShardFolder:
         return self.folder / "shards" / f"{number:06d}.{self.about['shard_format']}"
 
     def bad(self, number: int) -> Path:
-        """File of the lines of a shard that were refused."""
+        """File of the skipped lines of a shard."""
         return self.folder / "bad" / f"{number:06d}.jsonl"
 
     def sums(self, number: int) -> Path:
-        """File of what a shard is."""
+        """File with a shard's run, lines and checksum."""
         return self.folder / "sums" / f"{number:06d}.json"
 
     @cached_property
@@ -163,9 +163,9 @@ class ShardFolder:
 
     @contextmanager
     def shard(self, number: int, schema: Any, lines: int, texts: str) -> Iterator[tuple[Writer, list[Row]]]:
-        """A shard's writer and a list for its refused lines; both are kept if nothing is raised.
+        """A shard's writer and a list for its skipped lines; both are kept if nothing is raised.
 
-        It is of so many lines of the input, whose fingerprint is `texts`.
+        `lines` is the number of its input lines, `texts` their fingerprint.
         """
         path = self.path(number)
         refused: list[Row] = []
@@ -187,7 +187,7 @@ class ShardFolder:
             write_whole(self.sums(number), json.dumps(about) + "\n", shared=True)
 
     def finish(self, lines: int, shards: int) -> None:
-        """Note how much there is; each process notes the same."""
+        """Store the totals; each process stores the same."""
         text = json.dumps({"lines": lines, "shards": shards}) + "\n"
         write_whole(self.folder / "total.json", text, shared=True)
 
@@ -201,7 +201,9 @@ class ShardFolder:
         lines, size, shards = self.total["lines"], self.about["shard_size"], self.total["shards"]
         paths = [self.path(number) for number in range(shards)]
         if size < 1 or lines < 0 or shards != -(-lines // size) or self.path(shards).exists():
-            problem = f"{lines} lines in {shards} shards, as its total.json has it, do not fit shards of {size}"
+            problem = (
+                f"{lines} lines in {shards} shards, according to its total.json, do not match shards of {size} lines"
+            )
             raise InputError(str(self.folder), None, problem, "run the same command again")
         if missing := [path.name for path in paths if not path.exists()]:
             problem = f"{len(missing)} of {len(paths)} shards are missing, the first is {missing[0]}"
@@ -217,14 +219,14 @@ class ShardFolder:
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{where} is missing or damaged") from error
         if run != self.run:
-            raise ValueError(f"{where} is of another run")
+            raise ValueError(f"{where} belongs to another run")
         if (first, lines) != (due := (1 + number * size, min(size, self.total["lines"] - number * size))):
-            raise ValueError(f"{where} has {lines} lines from {first}, but {due[1]} from {due[0]} are due")
+            raise ValueError(f"{where} has {lines} lines from {first}, expected {due[1]} from {due[0]}")
         if file_fingerprint(path) != checksum:
-            raise ValueError("its bytes are not those that were written")
+            raise ValueError("it was changed after it was written")
 
     def check_input(self, number: int, texts: str) -> None:
-        """Raise if a shard was made of other lines than the input has now."""
+        """Raise if a shard was made from other lines than the input has now."""
         try:
             found = json.loads(self.sums(number).read_bytes())
             same = found["input"] == texts and found["run"] == self.run
@@ -232,10 +234,10 @@ class ShardFolder:
             same = False
         if not same:
             remedy = f"give the same input, or {self._otherwise}"
-            raise InputError(str(self.path(number)), None, "was made of other lines than the input has now", remedy)
+            raise InputError(str(self.path(number)), None, "was made from other lines than the input has now", remedy)
 
     def rows(self) -> Iterator[Row]:
-        """All rows in order; raises if a shard is missing, damaged or not whole."""
+        """All rows in order; raises if a shard is missing, damaged or incomplete."""
         for number, path in enumerate(self.complete()):
             with reading(path):
                 self.check(number)
@@ -244,12 +246,12 @@ class ShardFolder:
     def join_parquet(self, output: str | None) -> None:
         """Write one Parquet file of Parquet shards, some rows at a time."""
         if not output:
-            raise InputError("--format", "parquet", "is not text", "give --output FILE")
+            raise InputError("--format", "parquet", "cannot be written to stdout", "give --output FILE")
         if self.about["shard_format"] != "parquet":
             raise InputError("--format", None, "these shards are JSON lines", "run with --shard-format parquet")
         batches = self._batches()
         if (first := next(batches, None)) is None:
-            raise InputError(str(self.folder), None, "no shards, as the input had no lines; there is nothing to join")
+            raise InputError(str(self.folder), None, "there is nothing to merge, because the input had no lines")
         with written(Path(output), Parquet, first.schema) as writer:
             for batch in chain([first], batches):
                 writer.file.write_batch(batch)
@@ -264,11 +266,11 @@ class ShardFolder:
                     yield from file.iter_batches(batch_size=256)
 
     def refused(self) -> int:
-        """How many lines were refused."""
+        """How many lines were skipped."""
         return sum(path.read_bytes().count(b"\n") for path in self.folder.glob("bad/*.jsonl"))
 
     def join_refused(self, output: Path) -> None:
-        """Write one list of the refused lines; no file if there are none."""
+        """Write one list of the skipped lines; no file if there are none."""
         if not (paths := sorted(self.folder.glob("bad/*.jsonl"))):
             output.unlink(missing_ok=True)
             return
@@ -276,11 +278,11 @@ class ShardFolder:
             file.writelines(path.read_bytes() for path in paths)
 
     def remove(self) -> None:
-        """Remove the folder of an `--output`, if there is one; that of `--shards` is refused."""
+        """Remove the folder of an `--output`, if there is one; raises for a folder of `--shards`."""
         if (self.folder / "run.json").exists():
             own = ("shards", "sums", "bad", "total.json", "run.json", LOCK)
             if others := [path for path in self.folder.iterdir() if path.name not in own and path.suffix != ".part"]:
-                problem = f"{self.folder} has a file of yours, {others[0].name}"
+                problem = f"{self.folder} has a file that this command did not write, {others[0].name}"
                 raise InputError(self.flag, None, problem, "move it, or choose another output")
             if self.about.get("output") is None:
                 raise InputError(self.flag, None, f"{self.folder} was written by --shards", "choose another name")
@@ -290,11 +292,11 @@ class ShardFolder:
                 (self.folder / name).unlink(missing_ok=True)
 
     def _read(self, name: str, fields: list[str], problem: str, remedy: str = "") -> Row:
-        """A file's object, which has numbers in these fields."""
+        """The JSON object in a file; raises unless these fields are numbers."""
         try:
             found = json.loads((self.folder / name).read_text(encoding="utf-8"))
             if not isinstance(found, dict) or not all(type(found.get(field)) is int for field in fields):
-                raise ValueError(f"{name} has no numbers {', '.join(fields)}")
+                raise ValueError(f"{name} must have the numbers {', '.join(fields)}")
         except (OSError, ValueError) as error:
             raise InputError(str(self.folder), None, problem, remedy) from error
         return found

@@ -1,1 +1,1 @@
-"""Sentence pairs: encoded, force-decoded or translated, checked and batched; what `generate()` made, caught."""
+"""Sentence pairs: encoded, force decoded or translated, checked and batched; recorded `generate()` calls."""

@@ -26,15 +26,15 @@ class Translation:
 
     @property
     def size(self) -> int:
-        """Length of the longer side, to sort by."""
+        """Length of the longer side, for sorting."""
         return max(len(self.source_ids), len(self.target_ids))
 
 
 @dataclass
 class Batch:
-    """A padded batch with everything a forward pass needs, and what methods may want to know besides.
+    """A padded batch with everything that a forward pass and attribution methods need.
 
-    `contrast` has other labels of the same steps, -100 where there is nothing to compare; `source_words` and
+    `contrast` has other labels for the same steps, -100 where nothing is compared; `source_words` and
     `target_words` have the number of each token's word, -1 for special tokens and padding.
     """
 
@@ -60,7 +60,7 @@ class Batch:
         return {name: getattr(self, name) for name in names} | {"use_cache": False}
 
     def take(self, rows: Tensor | slice) -> "Batch":
-        """Some rows, as tensors that autograd takes even if they were made in inference mode."""
+        """Some rows, as tensors that autograd accepts even if they were made in inference mode."""
         with torch.inference_mode(False):
             given = {name: value for name, value in vars(self).items() if value is not None}
             return Batch(**{name: value[rows].clone() for name, value in given.items()})
@@ -77,8 +77,8 @@ def collate(
 ) -> dict[str, Tensor]:
     """Pad translations on the right: input_ids and attention_mask [B, S], labels [B, T] (padding -100).
 
-    Where the start tokens are known, decoder_input_ids [B, T] too. A model without padding token (`pad_id` None) is
-    padded with 0: nothing of it is read.
+    Where the start tokens are known, decoder_input_ids [B, T] too. For a model without a padding token (`pad_id`
+    None) the padding is 0, which is never read.
 
     >>> collate([Translation([5, 0], [7, 8, 0]), Translation([0], [0])], pad_id=9)["labels"]
     tensor([[   7,    8,    0],
@@ -99,7 +99,7 @@ def collate(
 def pad(
     rows: Sequence[list[int]], value: int, like: Tensor | None = None, device: torch.device | str = "cpu"
 ) -> Tensor:
-    """Rows padded on the right to the longest, or to the width of a tensor on whose device they go."""
+    """Rows padded on the right to the longest, or to the width of a tensor, on its device."""
     width, device = (max(map(len, rows)), device) if like is None else (like.shape[1], like.device)
     return torch.tensor([row + [value] * (width - len(row)) for row in rows], device=device)
 
@@ -107,14 +107,14 @@ def pad(
 def decoder_inputs(model: Any, labels: Tensor) -> Tensor:
     """The decoder's input for given labels [B, T] (-100 is padding): the family's own shift to the right.
 
-    M2M100 has no public method for it and shifts inside its forward pass by the config's start token, as below.
+    M2M100 has no public method for this; its forward pass shifts with the config's start token, as here.
     """
     start_id = getattr(model.config, "decoder_start_token_id", None)
     if start_id is not None and hasattr(model, "prepare_decoder_input_ids_from_labels"):
         return model.prepare_decoder_input_ids_from_labels(labels=labels.clone())  # FSMT's writes into them
     start_id = model.generation_config.decoder_start_token_id if start_id is None else start_id
     if start_id is None:
-        problem, remedy = "its config names no token to start the decoder with", "set config.decoder_start_token_id"
+        problem, remedy = "its config has no decoder start token", "set config.decoder_start_token_id"
         raise InputError("model", None, problem, remedy)
     start = torch.full_like(labels[:, :1], start_id)
     shifted = torch.cat([start, labels[:, :-1]], dim=1)
@@ -150,7 +150,7 @@ def make_batch(
     decoder_input_ids: Tensor | None = None,
     contrast: Tensor | None = None,
 ) -> Batch:
-    """Check tensors that a caller gives; without `decoder_input_ids` the labels are shifted as the family does."""
+    """Check the caller's tensors; without `decoder_input_ids` the labels are shifted as in the model's family."""
     _check_tensor("input_ids", input_ids, model)
     _check_tensor("labels", labels, model)
     if len(labels) != len(input_ids):
@@ -178,7 +178,7 @@ _WHOLE = torch.int64, torch.int32
 def _check_tensor(
     name: str, ids: Any, model: PreTrainedModel, dtypes: Sequence[torch.dtype] = _WHOLE, size: Sequence[int] = ()
 ) -> None:
-    """Refuse anything but a tensor [batch, length] of whole numbers on the model's device, of the size needed."""
+    """Raise unless it is a tensor [batch, length] of integers on the model's device, of the right size."""
     if not isinstance(ids, Tensor):
         problem = f"a tensor [batch, length] is needed, got {type(ids).__name__}"
         raise InputError(name, None, problem, "see torch.tensor")
@@ -186,9 +186,9 @@ def _check_tensor(
         problem = f"whole numbers of shape [batch, length] are needed, got {ids.dtype} of {list(ids.shape)}"
         raise InputError(name, None, problem, "give token ids")
     if not len(ids):
-        raise InputError(name, None, "a batch of no rows", "leave it out")
+        raise InputError(name, None, "the batch is empty", "leave it out")
     if size and ids.shape != tuple(size):
-        problem = f"shape {list(ids.shape)}, but {list(size)} is needed beside the others of the batch"
+        problem = f"shape {list(ids.shape)}, but {list(size)} is needed to match the rest of the batch"
         raise InputError(name, None, problem, "pad them to the same length")
     if ids.device != model.device:
         remedy = "move it with .to(model.device)"
@@ -196,21 +196,21 @@ def _check_tensor(
 
 
 def check_right_padding(name: str, kept: Tensor) -> list[int]:
-    """Lengths of rows [B, L] whose padding, where `kept` is False, is at the end; refuses other rows."""
+    """Lengths of rows [B, L] whose padding, where `kept` is False, is at the end; raises for other rows."""
     lengths = kept.sum(-1, keepdim=True)
     if (lengths == 0).any():
         raise InputError(name, None, "has no tokens", "leave it out", int((lengths == 0).nonzero()[0, 0]))
     if not torch.equal(kept, torch.arange(kept.shape[1], device=kept.device) < lengths):
-        raise InputError(name, None, "padding must stand at the end of a row", "pad with padding_side='right'")
+        raise InputError(name, None, "padding must be at the end of a row", "pad with padding_side='right'")
     return lengths[:, 0].tolist()
 
 
 def check_ids(
     name: str, ids: Tensor, model: Any, side: str, row: int | None = None, longest: int | None = None
 ) -> None:
-    """Refuse ids [..., L] for which a side ("source" or "target") of a model has no embeddings or no positions.
+    """Raise if a side ("source" or "target") of a model has no embeddings or positions for ids [..., L].
 
-    A model without positions may get the `longest` number of tokens; `name` and `row` are for messages.
+    For a model without positions, `longest` is the limit; `name` and `row` are for messages.
     """
     tokens, limit = capacity(model, side)
     if (most := limit or longest) and (size := ids.shape[-1]) > most:
@@ -229,9 +229,9 @@ _EVALUATED: dict[torch.nn.Module, tuple[int, list[tuple[torch.nn.Module, bool]]]
 
 @contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Evaluation mode inside, without autocast and compiled code; the mode of every module as before outside.
+    """Context in evaluation mode without autocast and compiled code; restores the mode of every module.
 
-    Compiled code would pass over hooks that are added later. Threads that share a model may overlap.
+    Compiled code would skip hooks that are added later. Threads that share a model may overlap.
     """
     with _SWITCHING:
         if "torch._dynamo" in sys.modules and not _EVALUATED:
@@ -267,7 +267,7 @@ def run_model(model: Any, inputs: dict[str, Any]) -> Any:
 
 
 def first_choices(logits: Tensor, batch: Batch) -> Tensor:
-    """Whether each label [B, T] is the one with the largest logit."""
+    """Whether each label [B, T] has the largest logit."""
     return logits.argmax(-1) == batch.labels
 
 

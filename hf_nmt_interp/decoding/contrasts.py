@@ -1,4 +1,4 @@
-"""Other translations that a given one is compared with: why this word and not that one."""
+"""Contrasts: other translations that a translation is compared with (why this word and not that one)."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -26,8 +26,8 @@ def contrasted(
         pairs: sentences and their translations.
         tokenizer: of their model.
         contrasts: one each: another translation, `{"word": "other word"}` for one word of the translation,
-            `{3: "token"}` for the token of that number, counted from 0, or None to compare nothing.
-        steps: "first" compares the first token that differs, from which on the two have different prefixes; "all"
+            `{3: "token"}` for the token at index 3, or None to compare nothing.
+        steps: "first" compares the first token that differs, after which the prefixes differ too; "all"
             compares every token that differs, after the prefix of the pair's own translation; "prefix" compares the
             steps after the first difference, whatever their tokens.
         splitting: into words.
@@ -66,11 +66,11 @@ def _compared(pair: Pair, contrast: Contrast, whole: list[int], words: list[str]
 def _other_labels(model: Any, tokenizer: Any, pair: Pair, contrast: Any, splitting: Splitting, row: int) -> list[int]:
     """Labels of a contrast: those of the pair up to the first word that differs, then those of the other text.
 
-    So both have the same language code and the same subwords before that word, also if the pair's were generated.
+    So both have the same language code and the same subwords before that word, even if they were generated.
     """
     if isinstance(contrast, Mapping):
         if len(contrast) != 1:
-            problem = "must have one entry, a word and what would stand in its place"
+            problem = "must have one entry, a word and its replacement"
             raise InputError("contrast", dict(contrast), problem, "give {'word': 'other'} or a whole translation", row)
         ((own, other),) = contrast.items()
         if isinstance(own, int):
@@ -87,13 +87,13 @@ def _other_labels(model: Any, tokenizer: Any, pair: Pair, contrast: Any, splitti
 
 
 def _start(side: TokenWords, word: int) -> int:
-    """Where a word starts; of a word that is not there, where the words end."""
+    """Where a word starts; for a word beyond the end, where the words end."""
     places = [t for t, number in enumerate(side.word_ids) if number is not None]
     return next((t for t in places if side.word_ids[t] == word), places[-1] + 1 if places else 0)
 
 
 def _with_word(side: TokenWords, own: str, other: str, row: int) -> str:
-    """The translation with another word in the place of one."""
+    """The translation with one word replaced."""
     text, count = side.text, side.words.count(own)
     places = [match.start() for match in re.finditer(re.escape(own), text)] if own else []
     if len(places) > 1:  # also inside of other words
@@ -105,7 +105,7 @@ def _with_word(side: TokenWords, own: str, other: str, row: int) -> str:
 
 
 def _with_token(tokenizer: Any, pair: Pair, place: int, other: Any, row: int) -> list[int]:
-    """The labels with another token, given as text or as an id, in the place of one."""
+    """The labels with one token replaced by another, given as text or id."""
     labels = list(pair.ids.target_ids)
     if not 0 <= place < len(labels):
         problem = f"is out of range: the translation has {len(labels)} tokens, counted from 0"
@@ -118,5 +118,5 @@ def _with_token(tokenizer: Any, pair: Pair, place: int, other: Any, row: int) ->
 
 
 def check_steps(steps: str) -> None:
-    """Refuse what users cannot ask for."""
+    """Raise for values that users cannot choose."""
     check_choice("contrast_steps", steps, STEPS[:2])

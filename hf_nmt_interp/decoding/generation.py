@@ -1,4 +1,4 @@
-"""What `generate()` was given and what it returned, caught while it runs."""
+"""Records the inputs and outputs of `generate()` while it runs."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -22,10 +22,10 @@ class Watcher(Protocol):
     """Watches every `generate()` call."""
 
     def start(self, sources: list[list[int]], setting: Setting) -> list[LogitsProcessor]:
-        """Before: the source ids and the call's settings; returns processors to add."""
+        """Called before, with the source ids and the call's settings; returns processors to add."""
 
     def end(self, translations: list[Translation]) -> None:
-        """After: what was returned."""
+        """Called after, with the returned value."""
 
 
 _RECORDED = "model", None, "its generate() is being recorded already", "leave the other context first"
@@ -39,8 +39,8 @@ _RECORDERS: dict[int, Callable[..., Any]] = {}  # what catches the calls of a mo
 def record_generation(model: Any, watcher: Watcher | None = None) -> Iterator[list[Translation]]:
     """Context that collects one `Translation` per sequence returned by any `model.generate()` call inside.
 
-    Greedy, beam search and sampling, several returned sequences, padded batches, one call or many. Nothing is left on
-    the model afterwards.
+    Supports greedy search, beam search and sampling, several returned sequences, padded batches, one call or many. The
+    model is left unchanged.
     """
     translations: list[Translation] = []
     model = getattr(model, "_orig_mod", model)  # of torch.compile
@@ -70,7 +70,7 @@ def record_generation(model: Any, watcher: Watcher | None = None) -> Iterator[li
 def _caught(model: Any, recorded: Callable[..., Any]) -> Iterator[None]:
     """Inside, calls of a model's `generate()` go to `recorded`.
 
-    The class is changed meanwhile, not the model: what is on a model goes with its copies and into pickles.
+    The class is patched, not the model: attributes of a model would be copied and pickled with it.
     """
     owner: Any = next(base for base in type(model).__mro__ if "generate" in vars(base))
     with _LOCK:
@@ -96,7 +96,7 @@ def _is_plain(generate: Callable[..., Any]) -> bool:
 
 
 def _catching(plain: Any) -> Any:
-    """A `generate()` of a class whose calls go to `_RECORDERS`, if there is one for the model."""
+    """A `generate()` that passes calls to `_RECORDERS`, if there is one for the model."""
 
     @wraps(plain)
     def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -109,7 +109,7 @@ def _catching(plain: Any) -> Any:
 
 
 def plain_generate(model: Any) -> Callable[..., Any]:
-    """`model.generate` itself: no context catches its calls, also none that is entered later. Raises inside one."""
+    """`model.generate` itself, whose calls no context records. Raises inside such a context."""
     model = getattr(model, "_orig_mod", model)
     if id(model) in _RECORDERS:
         raise InputError(*_RECORDED)
@@ -125,7 +125,7 @@ def translate_batch(
 ) -> list[Translation]:
     """Translate checked ids without padding in one call of `plain_generate(model)`; threads may share the model."""
     if given := [name for name in _SOURCE if name in options]:
-        raise InputError("generate", given[0], "is made of the sources", "leave it out")
+        raise InputError("generate", given[0], "is made from the sources", "leave it out")
     config = options.get("generation_config")
     if not isinstance(config, GenerationConfig | None):
         raise InputError("generation_config", config, "is not a GenerationConfig", "see transformers.GenerationConfig")
@@ -133,7 +133,7 @@ def translate_batch(
         problem = "must be 1: one translation per source"
         raise InputError("num_return_sequences", None, problem, "use explain_generation for more")
     if type(seed := options.pop("seed", 0)) is not int:
-        raise InputError("generate", seed, "is no seed", "give a whole number")
+        raise InputError("generate", seed, "is not a valid seed", "give a whole number")
     padded = collate([Translation(ids, [0]) for ids in sources], model.config.pad_token_id, model.device)
     call = {name: padded[name] for name in ("input_ids", "attention_mask")} | options
     call["num_return_sequences"] = 1  # the model's own configuration may have more
@@ -163,7 +163,7 @@ def translate_batch(
 
 @contextmanager
 def _seeded(model: Any, seed: int) -> Iterator[None]:
-    """Inside, sampling starts from a seed; outside, random numbers are as before."""
+    """Context in which sampling starts from a seed; the random state is restored afterwards."""
     devices = [model.device] if model.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         torch.manual_seed(seed)
@@ -171,7 +171,7 @@ def _seeded(model: Any, seed: int) -> Iterator[None]:
 
 
 class _Finite(LogitsProcessor):
-    """Refuses scores of which the best cannot be told, where a search would take any; -inf is for banned words."""
+    """Raises for NaN or inf scores, where a search would pick any word; -inf is allowed for banned words."""
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         if not (scores < torch.inf).all():
@@ -200,20 +200,20 @@ def _setting(model: Any, call: dict[str, Any], name: str) -> set[Any]:
 
 
 def _check_memory(model: Any, call: dict[str, Any]) -> None:
-    """Refuse states of an encoder that has read something else than the source that is to be explained."""
+    """Raise if encoder states were computed from another source than the one to be explained."""
     if (given := call.get("encoder_outputs")) is None:
         return
     with torch.no_grad(), evaluating(model):
         own = model.get_encoder()(call["input_ids"], attention_mask=call.get("attention_mask"))[0]
     if given[0].shape != own.shape or not torch.allclose(given[0], own, rtol=1e-2, atol=1e-2 * float(own.abs().max())):
-        raise InputError("encoder_outputs", None, "are not those of input_ids", "give input_ids alone")
+        raise InputError("encoder_outputs", None, "were not computed from input_ids", "give input_ids alone")
 
 
 def _sources(setting: Setting, call: dict[str, Any]) -> list[list[int]]:
     """Source ids of each row without padding."""
     ids, mask = call.get("input_ids"), call.get("attention_mask")
     if ids is None:
-        raise InputError("generate()", None, "from encoder_outputs alone the source is not known", "give input_ids")
+        raise InputError("generate()", None, "the source is not known from encoder_outputs alone", "give input_ids")
     if mask is None:  # as generate() does it
         pad = ids.new_tensor(list(setting("pad_token_id") - setting("eos_token_id")))
         mask = torch.isin(ids, pad, invert=True)

@@ -1,4 +1,4 @@
-"""Languages of checkpoints that translate between many."""
+"""Languages of multilingual checkpoints."""
 
 import inspect
 import re
@@ -13,7 +13,7 @@ _TO_LANGUAGE = re.compile(r"<2[a-z]{2,3}(?:_\w+)?>")
 
 
 def language_tokens(tokenizer: Any) -> dict[str, str]:
-    """Codes of the languages that a tokenizer marks sentences with, and their tokens; empty if it marks none."""
+    """Language codes of a tokenizer and their tokens; empty if it has none."""
     if not hasattr(tokenizer, "set_src_lang_special_tokens"):  # FSMT's only names its pair of languages
         return {}
     if codes := getattr(tokenizer, "lang_code_to_token", None):  # M2M100: `__de__` for `de`
@@ -24,7 +24,7 @@ def language_tokens(tokenizer: Any) -> dict[str, str]:
 
 
 def set_languages(model: Any, tokenizer: Any, source: str | None, target: str | None) -> None:
-    """Set the languages of a many-language checkpoint (mBART, M2M100, NLLB, SeamlessM4T); others need no setting.
+    """Set the languages of a multilingual checkpoint (mBART, M2M100, NLLB, SeamlessM4T); others need no setting.
 
     The tokenizer will mark sources and targets with these codes (`en`, `en_XX` or `eng_Latn`, as it writes them; None
     leaves it as it is), and `generate()` will begin translations with the target language.
@@ -44,7 +44,7 @@ def set_languages(model: Any, tokenizer: Any, source: str | None, target: str | 
 
 
 def choose_languages(model: Any, tokenizer: Any, source: str | None, target: str | None) -> None:
-    """`set_languages` of a checkpoint that was just loaded: one of many languages needs a target, others take none."""
+    """`set_languages` for a newly loaded checkpoint: multilingual ones need a target language, others take none."""
     if not language_tokens(tokenizer):
         if source or target:
             codes = getattr(tokenizer, "supported_language_codes", None)  # Marian's stand in the sentence
@@ -61,7 +61,7 @@ def choose_languages(model: Any, tokenizer: Any, source: str | None, target: str
 
 
 def check_target(model: Any, tokenizer: Any, generate: Mapping[str, Any] | None = None) -> None:
-    """Refuse a checkpoint of many languages that was not given the one to translate to."""
+    """Raise if a multilingual checkpoint has no target language."""
     if not (tokens := language_tokens(tokenizer)):
         return
     if {"tgt_lang", "decoder_input_ids"} & set(generate or {}):
@@ -72,12 +72,12 @@ def check_target(model: Any, tokenizer: Any, generate: Mapping[str, Any] | None 
     given = [(generate or {}).get(name) for name in names]
     given += [getattr(place, name, None) for place in settings for name in names]
     if not ids & {x for value in given for x in (value if isinstance(value, list) else [value])}:
-        problem = f"{type(model).__name__} translates to {len(tokens)} languages, but was given none"
+        problem = f"{type(model).__name__} translates into {len(tokens)} languages, but none was given"
         raise InputError("target_lang", None, problem, f"give one of {_some(list(tokens))}")
 
 
 def known_prefixes(model: Any, tokenizer: Any) -> list[str]:
-    """What a checkpoint expects before sources: T5's config has it for each task, MADLAD's tokenizer as `<2de>`."""
+    """Source prefixes that a checkpoint expects: T5's config has one per task, MADLAD's tokenizer has `<2de>` etc."""
     tasks = getattr(model.config, "task_specific_params", None) or {}
     named = [task.get("prefix") for name, task in tasks.items() if name.startswith("translation")]
     codes = [token for token in tokenizer.get_vocab() if _TO_LANGUAGE.fullmatch(token)]
@@ -86,7 +86,7 @@ def known_prefixes(model: Any, tokenizer: Any) -> list[str]:
 
 
 def _suggestion(code: str, known: list[str]) -> str:
-    """Codes that a wrong one may stand for: of the same first letters, or spelt alike.
+    """Codes that a wrong one may mean: with the same first letters, or a similar spelling.
 
     >>> _suggestion("de", ["deu_Latn", "eng_Latn", "fra_Latn"])
     'did you mean deu_Latn?'

@@ -1,4 +1,4 @@
-"""Sentence pairs: encoded, force-decoded or translated, checked and batched here and nowhere else."""
+"""Sentence pairs: the one place where they are encoded, force decoded or translated, checked and batched."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,14 +33,14 @@ LONGEST = 4096  # tokens of a sentence for models without positions: memory grow
 
 @dataclass(frozen=True)
 class Checked(Encoded):
-    """An encoded sentence that has been checked to fit a model."""
+    """An encoded sentence that was checked against a model."""
 
     model: Any
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A sentence pair as ids and as words, where its target came from, and other labels that it is compared with."""
+    """A sentence pair as ids and as words, the origin of its target, and the labels it is compared with."""
 
     ids: Translation
     source: TokenWords
@@ -52,9 +52,9 @@ class Pair:
 
 @dataclass(frozen=True)
 class Pairs(Sequence[Pair]):
-    """Sentence pairs of one model, whose ids have been checked; slices of them are `Pairs`, too.
+    """Sentence pairs of one model, with checked ids; slices are `Pairs` too.
 
-    Sources and targets are strings or lists of words, which are kept as they are; `splitting` has the arguments
+    Sources and targets are strings, or lists of words that are kept unchanged; `splitting` has the arguments
     `punctuation` and `words` of `encode_source`.
     """
 
@@ -71,7 +71,7 @@ class Pairs(Sequence[Pair]):
         splitting: Splitting = NO_SPLITTING,
         **more,
     ) -> "Pairs":
-        """`force` where targets are given, else `translate` with its further arguments."""
+        """`force` if targets are given, else `translate` with the remaining arguments."""
         if targets is None:
             return cls.translate(model, tokenizer, sources, splitting=splitting, **more)
         return cls.force(model, tokenizer, sources, targets, splitting)
@@ -85,7 +85,7 @@ class Pairs(Sequence[Pair]):
         targets: Sequence[Text],
         splitting: Splitting = NO_SPLITTING,
     ) -> "Pairs":
-        """Sentences and their given translations, one each, which the decoder will read."""
+        """Sentences and their given translations, which are force decoded."""
         encoded = encode_sources(model, tokenizer, sources, splitting)
         if len(targets := as_sentences("targets", targets)) != len(encoded):
             raise InputError("targets", len(targets), f"targets for {len(encoded)} sources", "give one each")
@@ -103,7 +103,7 @@ class Pairs(Sequence[Pair]):
         generate: Mapping[str, Any] | None = None,
         splitting: Splitting = NO_SPLITTING,
     ) -> "Pairs":
-        """Sentences and the translations that the model makes of them by `generate()` with these arguments."""
+        """Sentences and the model's translations, from `generate()` with these arguments."""
         if not isinstance(generate or {}, Mapping):
             problem = "is not a dictionary of arguments of generate()"
             raise InputError("generate", generate, problem, "give one such as {'num_beams': 4}")
@@ -126,7 +126,7 @@ class Pairs(Sequence[Pair]):
         sources: Sequence[Encoded] | None = None,
         splitting: Splitting = NO_SPLITTING,
     ) -> "Pairs":
-        """Translations known as ids, e.g. of `record_generation`; without `sources` the ids spell their words."""
+        """Translations given as ids, e.g. from `record_generation`; without `sources`, words are decoded from ids."""
         if sources is None:
             check_tokenizer(model, tokenizer)
         # what `generate()` has read and written fits the model's positions
@@ -146,16 +146,16 @@ class Pairs(Sequence[Pair]):
         return self.items[index]
 
     def pick(self, rows: Sequence[int]) -> "Pairs":
-        """The pairs of these numbers."""
+        """The pairs with these indices."""
         return replace(self, items=[self.items[row] for row in rows])
 
     def typical(self) -> "Pairs":
-        """The pair of middle size, to see how long one takes."""
+        """The pair of median size, to estimate run times."""
         order = sorted(range(len(self)), key=lambda row: self.items[row].ids.size)
         return self.pick(order[len(order) // 2 :][:1])
 
     def batches(self, batch_size: int = 16, label: str = "Reading") -> Iterator[tuple[list[int], Batch]]:
-        """Padded batches of similar length, longest first, with the numbers of their pairs."""
+        """Padded batches of similar length, longest first, with the indices of their pairs."""
         for rows in track(similar_sizes([pair.ids.size for pair in self.items], batch_size), label):
             yield rows, self._batch([self.items[row] for row in rows])
 
@@ -182,9 +182,9 @@ def encode_sources(
     splitting: Splitting = NO_SPLITTING,
     spans: Sequence[Sequence[Span]] | None = None,
 ) -> list[Checked]:
-    """Encode and check sentences: what has been done here is not done again where they are given as sources.
+    """Encode and check sentences; as sources they are then not checked again.
 
-    For `splitting` see `Pairs`, for `spans`, where the words of each sentence stand, `encode_source`.
+    For `splitting` see `Pairs`; for `spans`, the word positions of each sentence, see `encode_source`.
     """
     texts = as_sentences("sources", sources)
     if not texts or any(getattr(text, "model", None) is not model for text in texts):  # not `Checked` for it
@@ -201,7 +201,7 @@ def check_translations(
     names: Sequence[str] = ("sources", "targets"),
     caught: bool = False,
 ) -> None:
-    """Refuse translations whose ids are not the model's, are too many (unless `caught` from it), or are none."""
+    """Raise for translations with ids outside the vocabulary, too many (unless `caught` from the model), or none."""
     for row, ids in enumerate(translations):
         for name in names:
             _check(model, name, row, ids.source_ids if name == "sources" else ids.target_ids, caught)
@@ -214,7 +214,7 @@ def encode_targets(model: Any, tokenizer: Any, targets: Any, splitting: Splittin
 
 
 def check_tokenizer(model: Any, tokenizer: Any) -> None:
-    """Refuse a tokenizer that cannot be the model's: it has more tokens, or its sentences end with another one."""
+    """Raise if a tokenizer does not match the model: it has more tokens, or another EOS."""
     size, _ = capacity(model, "source")
     if tokenizer is not None and len(tokenizer) > size:
         raise InputError("tokenizer", len(tokenizer), f"tokens, but the model has {size}", "use the model's own")
@@ -225,7 +225,7 @@ def check_tokenizer(model: Any, tokenizer: Any) -> None:
 
 
 def _encode(model: Any, name: str, texts: Sequence[Any], encode: Callable[[Any], Encoded]) -> list[Checked]:
-    """Encode and check one side of sentence pairs, where that has not been done."""
+    """Encode and check one side of sentence pairs, unless that was done before."""
     found: list[Checked] = []
     for row, text in enumerate(texts):
         if getattr(text, "model", None) is not model:
@@ -236,7 +236,7 @@ def _encode(model: Any, name: str, texts: Sequence[Any], encode: Callable[[Any],
 
 
 def _check(model: Any, name: str, row: int, ids: Sequence[int], caught: bool = False) -> None:
-    """The ids of a sentence are the model's, and there is room for them, if that is not known."""
+    """Check that the ids are in the vocabulary and fit the model, unless that was done before."""
     if not ids:
         raise InputError(name, None, "has no tokens", "leave it out", row)
     tokens = torch.tensor(ids, dtype=torch.long)

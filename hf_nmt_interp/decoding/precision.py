@@ -15,9 +15,9 @@ _ACTIVE: ContextVar[torch.dtype | None] = ContextVar("products", default=None)
 
 
 def product_precision(model: Any, name: str) -> torch.dtype | None:
-    """Type of the products of that name for a model; None for the model's own."""
+    """The dtype of matrix products for a named precision; None for the model's own."""
     if PRECISIONS[name] is not None and model.dtype != torch.float32:
-        raise InputError("precision", name, f"is for float32 weights, not {model.dtype}", "leave it out")
+        raise InputError("precision", name, f"needs float32 weights, not {model.dtype}", "leave it out")
     return PRECISIONS[name]
 
 
@@ -57,7 +57,7 @@ class NarrowProducts(TorchFunctionMode):
     """While this is active, linear layers of float32 multiply in `dtype` and return float32.
 
     Unlike autocast, only the products are narrow: norms, residuals, attention and the optimizer stay in float32, and
-    no activation is converted back and forth between them.
+    activations are not converted in between.
 
     >>> layer, x = torch.nn.Linear(2, 1, bias=False), torch.ones(1, 2)
     >>> with NarrowProducts(torch.bfloat16):

@@ -59,9 +59,9 @@ def ancestral_samples(
 ) -> list[list[Sample]]:
     """`number` samples for each source, from the global random numbers of torch.
 
-    The first step and the keys and values of the source are computed once a source; rows that have ended are dropped
-    on the way. What has not ended by itself within the limit is ended by EOS. Padding is never drawn. The model has
-    transformers' caches and is in evaluation mode; states [B, S, d] of its encoder, mask [B, S], start tokens [B].
+    The first step and the keys and values of the source are computed once per source; finished rows are dropped.
+    Samples that reach the limit are ended by EOS. Padding is never drawn. The model must have transformers' caches and
+    be in evaluation mode; states [B, S, d] of its encoder, mask [B, S], start tokens [B].
     """
     ends, prefix, forbidden = _settings(model, start)
     given = prefix[:, 1:]  # a language token, whose probability counts
@@ -95,7 +95,7 @@ def ancestral_samples(
 
 
 def encoded(states: Any) -> BaseModelOutput:
-    """Encoder states [B, S, d] as a model takes them instead of a source."""
+    """Encoder states [B, S, d] in the form that a model accepts instead of a source."""
     return BaseModelOutput(last_hidden_state=states)
 
 
@@ -105,7 +105,7 @@ def _step(model: Any, states: Tensor, attention_mask: Tensor, ids: Tensor, cache
     output = model(**read, past_key_values=cache, use_cache=True)
     if not isinstance(output.past_key_values, EncoderDecoderCache):
         problem = f"{type(model).__name__} has no EncoderDecoderCache"
-        raise InputError("model", None, problem, "take candidates by beam or top_p")
+        raise InputError("model", None, problem, "use beam or top_p for candidates")
     return output
 
 
@@ -115,7 +115,7 @@ def _end(logits: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _settings(model: Any, start: Tensor) -> tuple[Tensor, Tensor, list[int]]:
-    """Ids that end a translation; what begins each [B, 1 or 2]; ids that are never drawn."""
+    """Ids that end a translation; initial ids [B, 1 or 2]; ids that are never drawn."""
     config = model.generation_config
     eos = config.eos_token_id if config.eos_token_id is not None else model.config.eos_token_id
     ends = torch.as_tensor(eos, device=start.device).flatten()

@@ -1,4 +1,4 @@
-"""Translators by name: `load`, and names in place of models."""
+"""`load` for translators, and names accepted in place of models."""
 
 import inspect
 import os
@@ -24,18 +24,18 @@ def load(
     dtype: Any = None,
     device: Any = None,
 ) -> tuple[Any, Any]:
-    """A translator and its tokenizer, ready to be used, as the command line loads them.
+    """Load a translator and its tokenizer, as the command line does.
 
     Args:
-        name: a folder, an id on the Hub, or a translator in the box such as `demo:en-de`.
-        source_lang: code of the source language, for models of many languages, as the tokenizer writes it (`en_XX`
+        name: a folder, an id on the Hub, or a bundled translator such as `demo:en-de`.
+        source_lang: code of the source language, for multilingual models, as the tokenizer writes it (`en_XX`
             for mBART, `eng_Latn` for NLLB, `en` for M2M100, `eng` for SeamlessM4T).
-        target_lang: code of the language to translate to; models of many languages need it.
+        target_lang: code of the target language; required for multilingual models.
         source_prefix: text before every source sentence, such as T5's "translate English to German: " or MADLAD's
             "<2de> "; needed if the checkpoint's config or tokenizer has such prefixes, "" for none. The model reads
             it, and it is explained, but it is not a word of the sentence.
         dtype: of the weights, float32 if None; LRP needs float32 or float64.
-        device: None takes a GPU if there is one.
+        device: None uses a GPU if there is one.
 
     >>> model, tokenizer = load("demo:en-de")
     >>> type(model).__name__, model.training
@@ -55,14 +55,14 @@ def load(
     if source_prefix:
         tokenizer.source_prefix = source_prefix
     elif source_prefix is None and (known := known_prefixes(model, tokenizer)):
-        problem = f"{os.path.basename(name)} needs text before every source, but was given none"
+        problem = f"{os.path.basename(name)} needs a prefix before every source, but none was given"
         shown = " or ".join(f"source_prefix={prefix!r}" for prefix in known[:3])
         raise InputError("source_prefix", None, problem, f"give e.g. {shown}; '' for none")
     return _to(model.eval(), device), tokenizer
 
 
 def translator(model: Any, tokenizer: Any = None, **options: Any) -> tuple[Any, Any]:
-    """A model and its tokenizer as they are; or if a name is given in place of the model, those of that name."""
+    """The given model and tokenizer; or if a name is given in place of the model, the loaded ones."""
     if not isinstance(model, str | os.PathLike):
         return model, tokenizer
     if tokenizer is not None:
@@ -71,9 +71,9 @@ def translator(model: Any, tokenizer: Any = None, **options: Any) -> tuple[Any, 
 
 
 def takes_names(function: Function) -> Function:
-    """Let a function of a model (and its tokenizer) take a name in place of both, and then the options of `load`.
+    """Decorator: a function of a model (and its tokenizer) also accepts a name, and then the options of `load`.
 
-    Arguments that were renamed are also taken by their former names.
+    Renamed arguments are also accepted by their former names.
     """
     signature = inspect.signature(function)
     place = next(n for n, name in enumerate(signature.parameters) if name in ("model", "models"))

@@ -1,16 +1,16 @@
-"""Metrics. Each declares its main figure, `primary`, and its direction, `greater_is_better`."""
+"""Metrics. Each declares its main score, `primary`, and its direction, `greater_is_better`."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
 
 def best_first(items: Iterable[Any], figure: Callable[[Any], Any], metric: Any) -> list[Any]:
-    """Items by their figure of a metric, which declares `greater_is_better`, best first; equal ones in their order."""
+    """Items sorted by a metric that declares `greater_is_better`, best first; ties keep their order."""
     return sorted(items, key=figure, reverse=metric.greater_is_better)
 
 
 def metric_info(kind: Any, description: str | None, inputs: str, citation: str) -> Any:
-    """What an `evaluate` metric tells of itself; predictions and references are features of that kind."""
+    """The `MetricInfo` of an `evaluate` metric; predictions and references are features of that kind."""
     import datasets
     import evaluate
 

@@ -22,7 +22,7 @@ def auroc(positive: np.ndarray, negative: np.ndarray) -> float:
 
 
 def precision_at_recall(positive: np.ndarray, negative: np.ndarray, recall: float = 0.9) -> float:
-    """Precision at the highest threshold at which so many of the positives score at least as high.
+    """Precision at the highest threshold that reaches this recall.
 
     >>> precision_at_recall(np.array([3.0, 2.0]), np.array([1.0, 2.0]), 0.9)
     0.6666666666666666
@@ -39,7 +39,7 @@ def bootstrap(
     samples: int = 200,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """95 % interval of a figure: positives and negatives are each drawn again with replacement."""
+    """95 % bootstrap interval of a metric: positives and negatives are each resampled with replacement."""
     generator = np.random.default_rng(seed)
     found = [
         figure(*(generator.choice(values, len(values)) for values in (positive, negative))) for _ in range(samples)

@@ -37,12 +37,12 @@ class Faithfulness:
 
     @property
     def comprehensiveness(self) -> np.ndarray:
-        """Mean loss without the best words for each fraction erased; higher is better."""
+        """Mean loss without the top words for each fraction erased; higher is better."""
         return np.concatenate(self.losses, -1)[0].mean(-1)
 
     @property
     def sufficiency(self) -> np.ndarray:
-        """Mean loss with the best words only for each fraction kept; lower is better."""
+        """Mean loss with only the top words for each fraction kept; lower is better."""
         return np.concatenate(self.losses, -1)[1].mean(-1)
 
     @property
@@ -53,8 +53,8 @@ class Faithfulness:
     def margin(self, other: "Faithfulness") -> dict[str, float]:
         """Half the 95 % confidence interval of the difference of two methods' areas on the same translations.
 
-        The difference is taken word by word; words of one sentence depend on each other, so that the standard error is
-        that of sums over sentences. NaN for a single sentence.
+        The difference is taken word by word; words of one sentence depend on each other, so the standard error is that
+        of sums over sentences. NaN for a single sentence.
         """
         pairs = zip(self.losses, other.losses, strict=True)
         differences = [(own - others).mean(1) for own, others in pairs if own.size]  # [2, words] each
@@ -72,16 +72,16 @@ def faithfulness(
     batch_size: int = 64,
     scores: WordScores | None = None,
 ) -> Faithfulness:
-    """Erase source words in the order a method ranks them for each target word, and see what that word loses.
+    """Erase source words in the order a method ranks them for each target word, and measure the loss of that word.
 
-    A word is erased with all its subwords; special tokens and the prefix before a target word stay as they are.
+    A word is erased with all its subwords; special tokens and the prefix before a target word are kept.
 
     Args:
         model: the translator that was explained.
         results: explanations at token level, with ids.
         fractions: of the source words to erase, or to keep.
         batch_size: sentences scored at a time.
-        scores: makes word-level scores [target words, source words] of a result; None takes the result's own.
+        scores: computes word-level scores [target words, source words] from a result; None uses the result's own.
     """
     if any(result.translation is None or result.level != "token" for result in results):
         raise InputError("results", None, "token-level results with ids are needed", "give those of attribute()")
@@ -184,7 +184,7 @@ def _losses(
 
 
 def _plan(result: AttributionResult, fractions: tuple[float, ...], scores: WordScores) -> Iterator[tuple]:
-    """For each target word its subwords, the whole pair, the pairs without the best words and those with them only."""
+    """For each target word its subwords, the full pair, the pairs without the top words and those with only them."""
     table, pair = scores(result), result.translation
     assert pair is not None  # checked by the caller
     numbers = [number for number, subwords in enumerate(result.source_side.positions) if subwords]

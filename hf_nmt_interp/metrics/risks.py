@@ -11,7 +11,7 @@ Risk = Callable[[Sequence[str], str], Sequence[float]]  # (candidates, reference
 
 
 def bleu(tokenize: str = "13a") -> Risk:
-    """-BLEU / 100 of words as sacrebleu cuts them (voita2021, appendix B)."""
+    """-BLEU / 100 of words as sacrebleu tokenizes them (voita2021, appendix B)."""
     score = SentenceBLEU(tokenize)
     return lambda candidates, reference: [-0.01 * found for found in score(candidates, reference)]
 
@@ -51,11 +51,11 @@ def make_risk(name: str) -> Risk:
 
 
 def metric_risk(metric: Any, key: str, factor: float = -1.0) -> Risk:
-    """A risk from an `evaluate` metric, which scores each candidate by itself.
+    """A risk from an `evaluate` metric, which scores each candidate separately.
 
     Args:
         metric: as `evaluate.load` returns it.
-        key: name of the figure among those that it computes.
+        key: name of the score among those that it computes.
         factor: negative for a metric where higher is better.
     """
 

@@ -1,6 +1,6 @@
 """Alignment heads for gated, pruned and calibrated translators.
 
-Each of their kinds travels alone with its weights; these have two of them, and load where this package is installed.
+Models of a single kind can be shared with their code; these combine two kinds, and need this package to be loaded.
 """
 
 from typing import Any

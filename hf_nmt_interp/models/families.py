@@ -34,30 +34,30 @@ class Attention:
 
     @property
     def ends(self) -> tuple[nn.Linear, nn.Linear]:
-        """A module that reads the branch's input, and the one that makes its output."""
+        """The modules that read the branch's input and compute its output."""
         return self.query, self.output
 
     @property
     def linears(self) -> list[nn.Linear]:
-        """Its linear layers in order; none of a layer that lost all its heads."""
+        """Its linear layers in order; none if all its heads were pruned."""
         return [self.query, self.key, self.value, self.output] if self.heads else []
 
     @property
     def recorded(self) -> list[nn.Module]:
-        """What a forward pass must record for its weights to be known."""
+        """Modules to record in a forward pass to get its weights."""
         return [self.core, self.query, self.key]
 
 
 @dataclass(frozen=True)
 class WeightedSum:
-    """Cross-attention of a translator that is no Transformer: `core` returns its output and weights [B, H, T, S]."""
+    """Cross-attention of a translator that is not a Transformer: `core` returns output and weights [B, H, T, S]."""
 
     core: nn.Module
     heads: list[int]
 
     @property
     def recorded(self) -> list[nn.Module]:
-        """What a forward pass must record for its weights to be known."""
+        """Modules to record in a forward pass to get its weights."""
         return [self.core]
 
 
@@ -72,7 +72,7 @@ class FeedForward:
 
     @property
     def ends(self) -> tuple[nn.Linear, nn.Linear]:
-        """A module that reads the branch's input, and the one that makes its output."""
+        """The modules that read the branch's input and compute its output."""
         return self.inner, self.outer
 
     @property
@@ -92,10 +92,10 @@ class Sublayer:
 
 @dataclass(frozen=True)
 class Stack:
-    """Encoder or decoder: embeddings, an embedding norm maybe, layers of sublayers, a final norm maybe.
+    """Encoder or decoder: embeddings, an optional embedding norm, layers of sublayers, an optional final norm.
 
-    The embedding vector of a token is `embedding(id) * scale` (BART and its like scale inside `embedding`); what
-    `positions` give is added to it.
+    The embedding vector of a token is `embedding(id) * scale` (BART and similar models scale inside `embedding`); the
+    output of `positions` is added to it.
     """
 
     module: nn.Module
@@ -120,7 +120,7 @@ class Stack:
         return [module for module in [*found, self.final_norm] if module is not None]
 
     def attentions(self, kind: str) -> list[Attention]:
-        """The attentions of one kind, one a layer."""
+        """The attentions of one kind, one per layer."""
         branches = [sub.branch for sub in self.sublayers]
         return [b for b in branches if isinstance(b, Attention) and b.kind == kind]
 
@@ -136,10 +136,10 @@ class OutputHead:
 
 @dataclass(frozen=True)
 class Parts:
-    """A translator taken apart; logits are `projection(output_head(decoder's output * output_scale)) + logits_bias`.
+    """The parts of a translator; logits are `projection(output_head(decoder's output * output_scale)) + logits_bias`.
 
-    A translator that is no Transformer has `weighted_sums`, one a decoder layer, and no other layers. One of a family
-    that is not known has neither.
+    A translator that is not a Transformer has `weighted_sums`, one per decoder layer, and no other layers. One of an
+    unknown family has neither.
     """
 
     encoder: Stack
@@ -157,7 +157,7 @@ class Parts:
 
     @property
     def cross(self) -> Sequence[Attention | WeightedSum]:
-        """Cross-attentions, one a layer."""
+        """Cross-attentions, one per layer."""
         return self.weighted_sums or self.attentions("cross")
 
     @property
@@ -172,28 +172,28 @@ class Parts:
         return [a for kind in KINDS for a in self.attentions(kind) if a.heads]
 
     def attentions(self, kind: str) -> list[Attention]:
-        """The attentions of a kind: "encoder" or "decoder" (self-attention) or "cross", one a layer."""
+        """The attentions of a kind: "encoder" or "decoder" (self-attention) or "cross", one per layer."""
         return (self.encoder if kind == "encoder" else self.decoder).attentions(kind)
 
 
 def parts(model: Any) -> Parts:
-    """Take a translator apart: one of the families in `_BUILDERS`, or a subclass of these."""
+    """The parts of a translator of one of the families in `_BUILDERS`, or a subclass of these."""
     for base in type(model).__mro__:
         if base.__name__ in _BUILDERS:
             return _BUILDERS[base.__name__](model)
     check_translator(model)
     problem = f"the layers of {type(model).__name__} are not known"
-    remedy = f"those of {', '.join(_BUILDERS)} and their subclasses are; use saliency or attention"
+    remedy = f"supported are {', '.join(_BUILDERS)} and their subclasses; use saliency or attention"
     raise InputError("model", None, problem, remedy)
 
 
 def families_with_layers() -> list[str]:
-    """Classes of the Transformers that can be taken apart."""
+    """Classes of the Transformers whose parts are known."""
     return [name for name, build in _BUILDERS.items() if build is not _not_a_transformer]
 
 
 def any_parts(model: Any) -> Parts:
-    """`parts`; of other encoder-decoders what transformers' own interface gives, embeddings and output projection."""
+    """`parts`; for other encoder-decoders only embeddings and output projection, from transformers' interface."""
     try:
         return parts(model)
     except InputError:
@@ -209,7 +209,7 @@ def any_parts(model: Any) -> Parts:
 
 
 def check_translator(model: Any) -> None:
-    """Refuse what is not an encoder-decoder model that reads text."""
+    """Raise unless it is an encoder-decoder model that reads text."""
     if isinstance(model, str | os.PathLike):
         raise InputError("model", str(model), "is a name", "load it first, with hf_nmt_interp.load")
     name, reads = type(model).__name__, getattr(model, "main_input_name", "input_ids")
@@ -220,7 +220,7 @@ def check_translator(model: Any) -> None:
 
 
 def positions(stack: Any, side: str = "") -> int | None:
-    """How many tokens an encoder or decoder has positions for; None if it takes any number."""
+    """How many tokens an encoder or decoder has positions for; None if there is no limit."""
     config = getattr(stack, "config", None)  # FSMT has none, and makes positions as they are needed
     names = f"max_{'encoder' if side == 'source' else 'decoder'}_position_embeddings", "max_position_embeddings"
     limit = next((getattr(config, name) for name in names if getattr(config, name, None)), None)
@@ -230,7 +230,7 @@ def positions(stack: Any, side: str = "") -> int | None:
 
 
 def capacity(model: Any, side: str) -> tuple[int, int | None]:
-    """How many tokens one side ("source" or "target") has embeddings for, and positions (None: any number)."""
+    """How many tokens one side ("source" or "target") has embeddings for, and positions (None: no limit)."""
     stack = model.get_encoder() if side == "source" else model.get_decoder()
     return _embedding(stack).num_embeddings, positions(stack, side)
 
@@ -261,7 +261,9 @@ def _bart_like(model: Any, norm_first: bool) -> Parts:
             return FeedForward(layer.fc1, layer.fc2, layer.activation_fn), layer.final_layer_norm
         ffn, norm = layer.ffn, getattr(layer, "ff_layer_norm", None) or layer.ffn_layer_norm
         if not hasattr(ffn, "fc1"):
-            problem = f"{type(model).__name__} has layers of experts ({type(ffn).__name__}), which have no rule"
+            problem = (
+                f"{type(model).__name__} has mixture-of-experts layers ({type(ffn).__name__}), which are not supported"
+            )
             raise InputError("model", None, problem, "use saliency or attention")
         return FeedForward(ffn.fc1, ffn.fc2, ffn.act), norm
 
@@ -329,8 +331,8 @@ def _bert2bert(model: Any) -> Parts:
 
     encoder, decoder = model.encoder, model.decoder
     if not (hasattr(encoder, "embeddings") and hasattr(decoder, "bert")):
-        problem = f"EncoderDecoderModel of {type(encoder).__name__} and {type(decoder).__name__} is not known"
-        raise InputError("model", None, problem, "BertModel with BertLMHeadModel is")
+        problem = f"EncoderDecoderModel of {type(encoder).__name__} and {type(decoder).__name__} is not supported"
+        raise InputError("model", None, problem, "use BertModel with BertLMHeadModel")
     if getattr(model, "enc_to_dec_proj", None) is not None:
         raise InputError("model", None, "encoder and decoder of different width (enc_to_dec_proj) are not supported")
     head, last = decoder.cls.predictions, decoder.cls.predictions.transform

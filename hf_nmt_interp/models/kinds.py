@@ -1,3 +1,3 @@
-"""Kinds of attention in an encoder-decoder; a module of its own, so that naming them imports nothing."""
+"""Kinds of attention in an encoder-decoder; a separate module, so that importing them is cheap."""
 
 KINDS = ("encoder", "decoder", "cross")

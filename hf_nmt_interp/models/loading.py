@@ -1,4 +1,4 @@
-"""Models and tokenizers from folders and from the Hub: whatever is wrong with them is told in one line."""
+"""Models and tokenizers from folders and from the Hub; errors are reported in one line."""
 
 import json
 import os
@@ -34,14 +34,14 @@ _GENERATION: dict[str, Any] = (
 )
 # what transformers comes to by values in a model's files that do not fit, besides its own refusals
 _MISFITS = AssertionError, AttributeError, KeyError, TypeError, ZeroDivisionError
-_NO_CONNECTION = "no connection to the Hub, and not downloaded before; give a local folder or demo:en-de"
+_NO_CONNECTION = "no connection to the Hub, and not in the cache; give a local folder or demo:en-de"
 
 
 def load_model(kind: Any, name: str, argument: str = "--model", **settings: Any) -> Any:
-    """A model of a class, or Auto class; refused if weights are missing, of other shapes, or no numbers.
+    """Load a model of a class or Auto class; raises if weights are missing, have wrong shapes, or are NaN or inf.
 
-    Its name is a folder, an id on the Hub, or a translator in the box such as `demo:en-de`, and errors call it
-    `argument`; the settings are those of `from_pretrained`, but the dtype is float32 if none is given.
+    `name` is a folder, an id on the Hub, or a bundled translator such as `demo:en-de`; errors call it `argument`.
+    Settings are those of `from_pretrained`, but the default dtype is float32.
     """
     settings = {"dtype": "float32"} | settings | {"trust_remote_code": False}
     with _reading(name, argument) as place:
@@ -53,7 +53,7 @@ def load_model(kind: Any, name: str, argument: str = "--model", **settings: Any)
 
 
 def load_config(name: str, argument: str = "--model") -> Any:
-    """The configuration of a model, named as for `load_model`."""
+    """The configuration of a model; for the name see `load_model`."""
     from transformers import AutoConfig
 
     with _reading(name, argument) as place:
@@ -67,12 +67,12 @@ def class_of_family(mixin: Any, prefix: str, name: str, config: Any) -> Any:
     # of a checkpoint with an alignment head, other kinds take the translator alone
     if (family := config.model_type.removeprefix("aligned_").removeprefix(f"{prefix}_")) not in classes:
         problem = f"is of the family {family!r}, which has no {prefix} models"
-        raise InputError("name", name, problem, f"{', '.join(classes)} have")
+        raise InputError("name", name, problem, f"supported are {', '.join(classes)}")
     return classes[family]
 
 
 def load_tokenizer(name: str, argument: str = "--model") -> Any:
-    """The tokenizer that was saved beside a model, named as for `load_model`."""
+    """The tokenizer saved with a model; for the name see `load_model`."""
     from transformers import AutoTokenizer
 
     place = _find(name, argument)
@@ -83,12 +83,14 @@ def load_tokenizer(name: str, argument: str = "--model") -> Any:
     except (OSError, ValueError, RuntimeError, *_MISFITS) as error:  # TypeError: Marian's, where files are missing
         if not os.path.exists(place) and _is_offline(error):
             raise InputError(argument, name, f"cannot be loaded: {_reason(error, False)}") from error
-        raise InputError(argument, name, "has no tokenizer that loads", "save it beside the weights") from error
+        raise InputError(
+            argument, name, "has no tokenizer that loads", "save it in the same folder as the weights"
+        ) from error
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No bars for reading and writing weights; the Hub's download bars stay."""
+    """No progress bars for loading and saving weights; download bars are kept."""
     from transformers.utils import logging
 
     before = logging.set_tqdm_hook(lambda make, args, options: make(*args, **options | {"disable": True}))
@@ -99,7 +101,7 @@ def quiet() -> Iterator[None]:
 
 
 def save_whole(folder: str | Path, model: Any, tokenizer: Any) -> None:
-    """Save a model and its tokenizer in a folder, both or nothing."""
+    """Save a model and its tokenizer in a folder, both or neither."""
     with quiet(), atomic(folder, shared=True) as part:
         model.save_pretrained(part)
         tokenizer.save_pretrained(part)
@@ -111,7 +113,7 @@ def model_files(folder: str | Path) -> list[Path]:
 
 
 def model_fingerprint(name: str, argument: str = "--model") -> str:
-    """SHA-256 of the files of a model, named as for `load_model`; of one on the Hub, as it was downloaded last."""
+    """SHA-256 of the files of a model, for a name as in `load_model`; from the Hub, the last download."""
     from huggingface_hub import try_to_load_from_cache
 
     place = _find(name, argument)
@@ -124,18 +126,18 @@ def model_fingerprint(name: str, argument: str = "--model") -> str:
 
 
 def is_path(name: str) -> bool:
-    """Whether a name is that of a folder, there or not, as it cannot be one on the Hub."""
+    """Whether a name must be a folder, existing or not, because it cannot be a Hub id."""
     return name.count("/") > 1 or name.startswith((".", "/", "~"))
 
 
 def _find(name: str, argument: str) -> str:
-    """The folder, checked to be one of a model; or the id on the Hub."""
+    """The folder of a model, checked; or the id on the Hub."""
     if not name.strip():
         raise InputError(argument, name, "names no model", "give a folder, a Hub id or demo:en-de")
     path = Path(find_model(name, argument)).expanduser()
     if not os.path.exists(path):  # Path.exists raises for names that are too long for a file
         if is_path(name):
-            raise InputError(argument, None, f"there is no folder {name!r}")
+            raise InputError(argument, None, f"folder {name!r} does not exist")
         _check_connection(name, argument)
         return name
     if not (path / "config.json").exists():
@@ -150,18 +152,18 @@ def _find(name: str, argument: str) -> str:
 
 
 def _check_fields(argument: str, file: str, found: dict[str, Any], kinds: dict[str, Any]) -> None:
-    """Refuse values of another type, and counts below 0."""
+    """Raise for values of the wrong type, and for negative counts."""
     for field, kind in kinds.items():
         value = found.get(field)
         if value is None:
             continue
         is_wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
         if is_wrong or (kind is int and value < (field == "num_beams")):
-            raise InputError(argument, None, f"{file}: {field} {value!r} is not a value that fits", "correct it there")
+            raise InputError(argument, None, f"{file}: {field} {value!r} is not a valid value", "correct it there")
 
 
 def _check_dtype(argument: str, file: Path) -> None:
-    """Refuse a configuration whose dtype is none of torch's; transformers would blame the tokenizer."""
+    """Raise for an unknown dtype in a configuration; transformers would blame the tokenizer."""
     config = json.loads(file.read_bytes())
     value = config.get("dtype") if isinstance(config, dict) else None
     if value is not None and value not in ("float16", "bfloat16", "float32", "float64", "auto"):
@@ -169,7 +171,7 @@ def _check_dtype(argument: str, file: Path) -> None:
 
 
 def _check_connection(name: str, argument: str) -> None:
-    """Refuse a model on the Hub without a connection; loading would first retry each of its files for 23 seconds."""
+    """Raise for a model on the Hub without a connection; loading would retry each of its files for 23 seconds."""
     from httpx2 import TransportError
     from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 
@@ -184,7 +186,7 @@ def _check_connection(name: str, argument: str) -> None:
 
 @contextmanager
 def _reading(name: str, argument: str) -> Iterator[str]:
-    """What `from_pretrained` takes; inside, what it raises becomes one line."""
+    """Context with arguments for `from_pretrained`, which turns its errors into one line."""
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 
@@ -200,20 +202,20 @@ def _reading(name: str, argument: str) -> Iterator[str]:
 
 
 def _check_weights(argument: str, name: str, model: Any, info: dict[str, Any]) -> None:
-    """Refuse weights that would be random or are not numbers; say which have no place in the model."""
+    """Raise for missing weights, NaN and inf; warn about weights that the model does not use."""
     if missing := sorted(info["missing_keys"]):
         raise InputError(argument, name, f"has no weights for {missing[0]} and {len(missing) - 1} others")
     if mismatched := sorted(info["mismatched_keys"]):
         key, found, needed = mismatched[0]
         others = f"and {len(mismatched) - 1} others like it"
-        problem = f"has {key} of {list(found)} where its config.json needs {list(needed)}, {others}"
-        raise InputError(argument, name, problem, "they are not of the same model")
+        problem = f"has {key} of {list(found)} but its config.json needs {list(needed)}, {others}"
+        raise InputError(argument, name, problem, "they belong to different models")
     weights = *model.named_parameters(), *model.named_buffers()  # the bias of the logits is a buffer
     if bad := next((key for key, weight in weights if not weight.isfinite().all()), None):
-        raise InputError(argument, name, f"has NaN or inf in {bad}", "take an earlier checkpoint")
+        raise InputError(argument, name, f"has NaN or inf in {bad}", "use an earlier checkpoint")
     if unused := sorted(info["unexpected_keys"]):
-        problem = f"has weights that its config.json has no place for, {unused[0]} and {len(unused) - 1} others"
-        print(f"hf-nmt-interp: {name!r} {printable(problem)}; they are left out", file=sys.stderr)
+        problem = f"has weights that its config.json does not use, {unused[0]} and {len(unused) - 1} others"
+        print(f"hf-nmt-interp: {name!r} {printable(problem)}; they are ignored", file=sys.stderr)
 
 
 def _is_offline(error: Exception) -> bool:
@@ -221,7 +223,7 @@ def _is_offline(error: Exception) -> bool:
 
 
 def _other_kind(place: str) -> str:
-    """Why a model that AutoModelForSeq2SeqLM does not know cannot translate text."""
+    """Why a model that AutoModelForSeq2SeqLM does not support cannot translate text."""
     from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES
 
@@ -237,9 +239,9 @@ def _reason(error: Exception, is_local: bool) -> str:
     """Why loading failed and what to do, in one line."""
     text = " ".join(str(error).split())
     if isinstance(error, _MISFITS):
-        return f"its files have values that do not fit ({type(error).__name__}: {text[:150]})"
+        return f"its files have invalid values ({type(error).__name__}: {text[:150]})"
     if "trust_remote_code" in text:
-        return "it is made by code of its own, which is never run here; load it in Python, if you trust it"
+        return "it needs custom code, which is never run here; load it in Python if you trust it"
     if is_local:
         return text[:200]
     if _is_offline(error):

@@ -23,7 +23,7 @@ _TITLES = {
 
 
 def alignment_markdown(rows: Sequence[Row]) -> str:
-    """A Markdown table for each kind of row: a line a method, a column an alignment, last the forward entropy.
+    """A Markdown table for each kind of row: one line per method, one column per alignment, then the forward entropy.
 
     >>> rates = {"way": "default", "reference": "gold", "aer": 0.25, "precision": 1.0, "recall": 0.5}
     >>> row = {"table": "force", "method": "grad", "alignment": "forward", "pairs": 9, **rates, "entropy": 1.234}
@@ -60,11 +60,11 @@ def _table(rows: Sequence[Row]) -> str:
 
 def plot_alignment(
     alignments: Sequence[WordAlignment],
-    path: str | Path,  # its ending says the format; a CSV with a line a word pair goes beside it
+    path: str | Path,  # its ending sets the format; a CSV with one line per word pair is written next to it
     sure: Sequence[Links] | None = None,  # gold links of each pair, framed by a full line
     possible: Sequence[Links] | None = None,  # framed by a broken line; sure ones may be among them
 ) -> None:
-    """A matrix for each sentence pair: shades of p(i | t), dots where a link was found, frames where gold has one."""
+    """A matrix for each sentence pair: shades of p(i | t), dots for found links, frames for gold links."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 

@@ -22,7 +22,7 @@ _MOST = 2000  # characters of a sentence
 def explain_text(
     translators: Translators, source: str, target: str = "", methods: tuple[str, ...] = ("lrp",), masked: str = ""
 ) -> dict[str, list[AttributionResult]]:
-    """What the page shows: for each model one result per method and, if words are masked, one without them.
+    """Results for the page: for each model one per method and, if words are masked, one without them.
 
     Args:
         translators: models and their tokenizers, by label.
@@ -55,12 +55,12 @@ def _without(source: str, masked: str) -> str | None:
     """The source without these words; None if there are none."""
     words = masked.split()
     if missing := [word for word in words if word not in source.split()]:
-        raise InputError("mask", missing[0], "is not a word of the sentence", "write it as it stands there")
+        raise InputError("mask", missing[0], "is not a word of the sentence", "write it exactly as in the sentence")
     if not words:
         return None
     left = " ".join(word for word in source.split() if word not in words)
     if not left:
-        raise InputError("mask", None, "no words are left", "leave some of them")
+        raise InputError("mask", None, "no words are left", "keep some of them")
     return left
 
 

@@ -1,4 +1,4 @@
-"""How attention learns: the rows of tables 3 to 8 beside the paper's, and curves over training (snell2021)."""
+"""How attention learns: the rows of tables 3 to 8 next to the paper's, and curves over training (snell2021)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,13 +21,13 @@ _SHORT = {"agreement": "A", "kendall_tau": "tau"}
 def write_learning(
     folder: str | Path, paper: str | None = None, performance: str = "accuracy", on: Sequence[str] = ("valid",)
 ) -> str:
-    """Write rows, curves and figure of all snapshots in a study's folder; return the tables, as of `learning_text`.
+    """Write rows, curves and figure of all snapshots in a study's folder; return the tables of `learning_text`.
 
     Args:
         folder: of the study.
-        paper: data set of the paper whose rows are put beside them.
-        performance: that xi is measured in, "accuracy" or "bleu".
-        on: sets whose snapshots are read; "train" has files of its own, whose names end with `-train`.
+        paper: dataset of the paper whose rows are shown for comparison.
+        performance: metric for xi, "accuracy" or "bleu".
+        on: sets whose snapshots are read; "train" has separate files, whose names end in `-train`.
     """
     texts = []
     for name in on:
@@ -61,7 +61,7 @@ def _aligned(rows: Sequence[dict[str, str]]) -> str:
 def learning_rows(
     found: Mapping[str, Row], paper: str | None = None, performance: str = "accuracy", on: str = "valid"
 ) -> list[dict[str, str]]:
-    """Rows of text for `learning_text`; a column that is empty in all rows of ours is empty in the paper's, too."""
+    """Rows of text for `learning_text`; a column that is empty in all our rows is left empty in the paper's too."""
     if paper is not None:
         check_choice("paper", paper, DATA_SETS, "these are in table 5")
 
@@ -80,7 +80,7 @@ def learning_rows(
 
 
 def plot_agreement(curves: Sequence[Row], path: str | Path) -> None:
-    """Agreements and performance of `learning_curves` over training steps; their numbers go to a CSV beside it."""
+    """Agreements and performance of `learning_curves` over training steps; their numbers go into a CSV file."""
     names = list(dict.fromkeys(row["statistic"] for row in curves))
     levels = ("A(random)", "A(alpha,beta)")
     agreements = {name: _symbols(name) for name in names if name.startswith("A(") and name not in levels}
@@ -101,7 +101,7 @@ def plot_agreement(curves: Sequence[Row], path: str | Path) -> None:
 
 
 def _symbols(name: str) -> str:
-    """Greek letters; the text of a figure, and narrow columns.
+    """Greek letters for names, in figures and narrow columns.
 
     >>> _symbols("A(alpha,beta_uf)")
     'A(α,βuf)'

@@ -38,12 +38,12 @@ def to_pandas(results: AttributionResult | Iterable[AttributionResult]) -> Any:
 
 
 def to_dataset(results: AttributionResult | Iterable[AttributionResult]) -> Any:
-    """A `datasets` set with a row for each result: tokens, words and arrays as lists."""
+    """A `datasets.Dataset` with a row for each result: tokens, words and arrays as lists."""
     from datasets import Dataset
 
     rows = [record(result) for result in _listed(results)]
     if not rows:
-        raise InputError("results", None, "none given", "a set needs at least one")
+        raise InputError("results", None, "none given", "a dataset needs at least one")
     for row in rows:
         row["settings"] = str(row["settings"])  # methods have different ones
     return Dataset.from_list(rows)

@@ -1,4 +1,4 @@
-"""Model cards made from data: the exported model's folder and what its training run left behind."""
+"""Model cards from data: the exported model's folder and the files of its training run."""
 
 import json
 import re
@@ -21,7 +21,7 @@ _KNOWN = (
 )
 _USAGE = """from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-import hf_nmt_interp as hni  # its kinds of models are then known to the Auto classes
+import hf_nmt_interp as hni  # registers its models with the Auto classes
 
 name = {name}
 model = AutoModelForSeq2SeqLM.from_pretrained(name{remote})
@@ -37,10 +37,10 @@ def model_card(folder: str | Path, about: dict[str, Any] | None = None) -> str:
 
     Args:
         folder: the exported model.
-        about: what the folder does not tell, all optional: name, base_model (its name on the Hub), started_from (what
+        about: what the folder does not have, all optional: name, base_model (its name on the Hub), started_from (what
             else it is called), datasets (a list), license (as the Hub spells it), license_name, source_lang,
             target_lang, data, test_name, note, risk, command, arguments (a dictionary), results (of a run:
-            train_steps, train_seconds, test_bleu, test_chrf), curve (as of `curve_of`), usage and usage_language.
+            train_steps, train_seconds, test_bleu, test_chrf), curve (from `curve_of`), usage and usage_language.
     """
     about = dict(about or {})
     for name, value in about.items():
@@ -155,7 +155,7 @@ def _facts(folder: Path, config: dict[str, Any], about: dict[str, Any], results:
 
 
 def _alignment(config: dict[str, Any]) -> str | None:
-    """What aligns words: a head of its own, or one of the cross-attention."""
+    """What aligns words: an alignment head, or a head of the cross-attention."""
     if "alignment_heads" in config:
         return f"reads decoder layer {config['alignment_layer']}, {config['alignment_heads']} heads"
     own = config.get("alignment") or {}
@@ -225,7 +225,7 @@ def rename_card(text: str, name: str) -> str:
 
 
 def _wrap(command: str) -> str:
-    r"""A command with one option a line.
+    r"""A command with one option per line.
 
     >>> print(_wrap("python train.py --steps 5 --name 'a b'"))
     python train.py \

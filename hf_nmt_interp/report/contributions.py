@@ -27,10 +27,10 @@ _LABELS = {
 
 
 def plot_contributions(study: ContributionStudy, path: str | Path, statistics: Sequence[str] | None = None) -> None:
-    """Curves with their confidence intervals: a panel a statistic; lines are models, or the prefixes of one model.
+    """Curves with confidence intervals: one panel per statistic; lines are models, or the prefixes of one model.
 
-    The first step, which sees no prefix, is left out. Numbers go into a CSV file beside the figure, whose ending says
-    the format (.svg, .pdf, .png). Without `statistics` all that the study has are shown.
+    The first step, which sees no prefix, is left out. Numbers are written to a CSV file next to the figure, whose
+    ending sets the format (.svg, .pdf, .png). Without `statistics` all of the study are shown.
     """
     asked = statistics or STUDIED
     for name in asked:
@@ -97,7 +97,7 @@ def write_study(study: ContributionStudy, path: Path, results: Mapping[str, Row]
 def table_rows(means: Sequence[Row], results: Mapping[str, Row]) -> list[Row]:
     """A row for each model, prefix and, if there are several, lengths: BLEU, means, minutes of training.
 
-    `results` are those in `results.json` of each model's training; nothing for one that was not trained.
+    `results` are those in `results.json` of each model's training; empty for one that was not trained.
 
     >>> row = {"model": "mrt", "prefix": "random", "statistic": "source_entropy", "mean": 1.5}
     >>> table_rows([row], {"mrt": {"test_bleu": 40.25, "train_seconds": 90, "train_cpu_seconds": 60}})
@@ -119,7 +119,7 @@ def table_rows(means: Sequence[Row], results: Mapping[str, Row]) -> list[Row]:
 
 
 def contribution_markdown(rows: Sequence[Row]) -> str:
-    """A Markdown table of rows such as `table_rows` makes; columns that have nothing are left out.
+    """A Markdown table of rows such as `table_rows` makes; empty columns are left out.
 
     >>> print(contribution_markdown([{"model": "mrt", "BLEU": 40.25, "accuracy": None, "source entropy": 1.5}]))
     | model | BLEU | source entropy |

@@ -26,7 +26,7 @@ def role_colours() -> dict[str, str]:
 
 
 def head_table(report: HeadReport) -> Table:
-    """One line a head, named by kind, layer and number; in each layer the most relevant first."""
+    """One line per head, named by kind, layer and number, sorted by relevance in each layer."""
     return table([_line(row) for row in sorted(report.rows, key=_order)])
 
 
@@ -35,7 +35,7 @@ def _order(row: Row) -> tuple[int, int, float, int]:
 
 
 def _line(row: Row) -> dict[str, Any]:
-    """The scores of a head that say most, short enough for a terminal."""
+    """The most important scores of a head, short enough for a terminal."""
     relevance = "" if row["relevance"] is None else f"{row['relevance']:.0%}"
     line = {"head": f"{row['kind']} {row['layer']}.{row['head']}", "relev.": relevance}
     for score in HEAD_SCORES.values():

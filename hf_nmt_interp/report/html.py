@@ -27,7 +27,7 @@ def render(
 
     Args:
         results: of subwords (the page can then switch to words) or of words; neighbours that explain the same source
-            by different methods share a card. To compare models, the results of each by its name.
+            by different methods share a card. To compare models, a dictionary from names to results.
         title: of the page.
         heads: attention heads of each result (of the first model), see `head_maps`; a card shows those of its first.
     """
@@ -57,12 +57,12 @@ def render_table(rows: Sequence[dict[str, Any]], title: str) -> str:
 
 
 def frame(results: Iterable[AttributionResult], height: int = 520, most: int = 1600) -> str:
-    """The page in a frame of its own, for notebooks: its style stays inside, and the frame fits the page.
+    """The page in an iframe, for notebooks: its style stays inside, and the frame fits the page.
 
     Args:
         results: see `render`.
-        height: in pixels, where scripts are not run.
-        most: pixels above which the frame scrolls.
+        height: in pixels, used if scripts are disabled.
+        most: maximum height in pixels; the frame scrolls above it.
     """
     style = f"width:100%;height:{height}px;max-height:{most}px;border:0"
     return f'<iframe title="Explained translations" style="{style}" srcdoc="{escape(render(results))}"></iframe>'
@@ -76,7 +76,7 @@ def _view(label: str, result: AttributionResult) -> dict[str, Any]:
 
 
 def _heads(kind: HeadMaps) -> dict[str, Any]:
-    """Weights of a kind of heads as bytes, which are a fifth of the size of their digits."""
+    """Weights of a kind of heads as bytes, a fifth of the size of decimal numbers."""
     layers = []
     for layer, (numbers, weights) in kind.layers.items():
         levels = np.rint(255 * np.clip(weights, 0, 1)).astype(np.uint8)
@@ -104,7 +104,7 @@ def _level(result: AttributionResult) -> dict[str, Any]:
 
 @cache
 def environment() -> Environment:
-    """Of the templates."""
+    """The Jinja environment of the templates."""
     loader = FileSystemLoader(Path(__file__).parent / "templates")
     environment = Environment(loader=loader, autoescape=True, trim_blocks=True)
     # `tojson` also escapes <, > and &, so that nothing in the data can end the script element

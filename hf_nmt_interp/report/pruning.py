@@ -1,4 +1,4 @@
-"""Pruning runs side by side: heads against BLEU, what the kept heads do and where they are.
+"""Comparison of pruning runs: BLEU by heads, what the kept heads do and where they are.
 
 voita2019, figures 7 to 10 and table 2.
 """
@@ -26,7 +26,7 @@ DECIDED = 0.05  # distance from 0 or 1 up to which a gate's probability of being
 
 @dataclass
 class PrunedModel:
-    """What is left of a translator."""
+    """A pruned translator."""
 
     name: str  # of the run's folder, or "before"
     heads: dict[str, list[int]]  # how many of each layer, for each kind
@@ -64,10 +64,10 @@ class PrunedModel:
 def read_runs(
     folders: Sequence[str | Path], before: str | Path | None = None, scratch: Mapping[str, str | Path] | None = None
 ) -> list[PrunedModel]:
-    """The translator before pruning, then what each run of `train_l0.py` left of it, by falling number of heads.
+    """The translator before pruning, then the pruned model of each run of `train_l0.py`, most heads first.
 
     Roles are those of `heads.json` where the verb `heads` wrote one: in a run's folder, and the file `before`.
-    `scratch` has, for names of runs, the output folders of trainings from scratch with the same heads.
+    `scratch` maps names of runs to output folders of models trained from scratch with the same heads.
     """
     scratch = scratch or {}
     if unknown := [name for name in scratch if name not in {Path(folder).name for folder in folders}]:
@@ -89,12 +89,12 @@ def read_runs(
             models.append(model_of(folder.name, found["pruned"], found["penalty"], rows))
             models[-1].decided = decided_gates(folder / GATES) if (folder / GATES).exists() else None
         except (OSError, KeyError, TypeError, ValueError) as error:  # none, another one, or half of one
-            remedy = "it writes one when it ends"
-            raise InputError(str(folder), None, f"no {RESULTS} of train_l0.py there", remedy) from error
+            remedy = "it is written at the end of a run"
+            raise InputError(str(folder), None, f"has no {RESULTS} of train_l0.py", remedy) from error
         if first is None or "test_bleu" in found["before"]:  # one of the runs may have tested it
             first = found["before"]
     if first is None:
-        raise InputError("folders", None, "none given", "name at least one output folder of train_l0.py")
+        raise InputError("folders", None, "none given", "give at least one output folder of train_l0.py")
     for model in models:
         if model.name in scratch:
             model.scratch = _bleu_of(scratch[model.name])
@@ -114,8 +114,8 @@ def _bleu_of(folder: str | Path) -> float:
     try:
         return json.loads((Path(folder) / RESULTS).read_text(encoding="utf-8"))["test_bleu"]
     except (OSError, KeyError, TypeError, ValueError) as error:
-        remedy = "train it by train_translation.py --heads ... --test ..."
-        raise InputError(str(folder), None, f"no {RESULTS} with test_bleu there", remedy) from error
+        remedy = "train it with train_translation.py --heads ... --test ..."
+        raise InputError(str(folder), None, f"has no {RESULTS} with test_bleu", remedy) from error
 
 
 def _head(row: Row) -> Head:
@@ -126,7 +126,7 @@ def plot_pruning(models: Sequence[PrunedModel], path: str | Path) -> None:
     """BLEU against the heads that are left, and the encoder's heads by role, a column for each model with a report.
 
     Heads of the same role are in order of their relevance before pruning, the most relevant at the bottom. A panel
-    without models, e.g. of roles where there is no report, is left out.
+    without models, e.g. of roles without a report, is left out.
     """
     scored = [model for model in models if "test_bleu" in model.scores]
     known = [model for model in models if model.kinds_of_roles()]

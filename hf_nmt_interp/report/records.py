@@ -12,7 +12,7 @@ RELIANT = 0.7  # source shares below this: the earlier words of the translation 
 
 
 def record(result: AttributionResult, digits: int = 7) -> dict[str, Any]:
-    """A result as a JSON object; numbers have that many significant digits, undefined ones are None.
+    """A result as a JSON object; numbers are rounded to significant digits, undefined ones are None.
 
     `source_tokens` and `target_tokens` name rows and columns of the arrays: subwords, or words after `to_words()`.
     """
@@ -28,7 +28,7 @@ def record(result: AttributionResult, digits: int = 7) -> dict[str, Any]:
 
 
 def plain(values: Any, digits: int = 7) -> Any:
-    """Numbers as Python has them, in lists like the array's: so many significant digits, None where not finite.
+    """The array as nested lists of Python numbers: rounded to significant digits, None where not finite.
 
     >>> plain(np.array([[1 / 3, np.nan]]), 3)
     [[0.333, None]]
@@ -68,7 +68,7 @@ def scores(result: AttributionResult) -> Iterator[dict[str, Any]]:
 
 
 def method_name(result: AttributionResult) -> str:
-    """Name of the method and its settings, but for those by which it explains the words that are shown."""
+    """Name of the method and its settings, except those that make it explain the words shown."""
     own = METHODS[result.method].word_settings if result.method in METHODS else {}
     told = [f"{name} {value}" for name, value in result.settings.items() if own.get(name) != value]
     settings = ", ".join(told)
@@ -97,7 +97,7 @@ def linked_sources(result: AttributionResult) -> list[list[int]]:
 def best_sources(result: AttributionResult) -> list[tuple[int, float] | None]:
     """For each target token its best source token and that one's share p(i | t) proportional to max(0, score).
 
-    Special tokens are left out; None where there is no other or no positive score.
+    Special tokens are left out; None if nothing else or no positive score is left.
     """
     return _best(result.source, result.source_side.special)
 

@@ -14,7 +14,7 @@ _WIDEST = 10  # relative positions drawn on each side
 
 
 def syntax_table(report: HeadReport) -> Table:
-    """For each relation and direction the encoder's best head and, beside its accuracy, that of the best position."""
+    """For each relation and direction the encoder's best head, its accuracy, and that of the best fixed position."""
     rows = [row | {name: f"{row[name]:.0%}" for name in ("accuracy", "baseline")} for row in report.syntax()]
     return table(rows)
 
@@ -24,7 +24,7 @@ def plot_relations(report: HeadReport, path: str | Path) -> None:
 
     Args:
         report: of `head_report` with trees.
-        path: where the figure goes; its ending says the format (.png, .svg, .pdf).
+        path: of the figure; its ending sets the format (.png, .svg, .pdf).
     """
     rows, dependents = report.syntax(), report.about.get("dependents")
     if not rows or not dependents:

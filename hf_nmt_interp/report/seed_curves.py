@@ -16,7 +16,7 @@ FIELDS = ("curve", "seed", "step", "value")
 def plot_seeds(rows: Sequence[dict[str, Any]], path: str | Path, label: str) -> None:
     """Values of rows of `FIELDS` against training steps; the median over seeds is drawn thick.
 
-    The rows go into a CSV file beside the figure; `label` says what the values are.
+    The rows are written to a CSV file next to the figure; `label` names the values.
     """
     if not rows:
         raise InputError("rows", None, "is empty", "there is nothing to draw")

@@ -1,4 +1,4 @@
-"""One look for all figures: colours, line styles, vector files, and their numbers as CSV beside them."""
+"""Common style of all figures: colours, line styles, vector files, and a CSV with their numbers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
@@ -8,7 +8,7 @@ from typing import Any
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.files import atomic, write_whole
 
-# Okabe and Ito's palette, told apart with every kind of colour vision; dashes tell lines apart without colours
+# Okabe and Ito's palette is safe for colour-blind readers; dashes distinguish lines without colours
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("-", "--", "-.", ":")
 HATCHES = ("", "//", "..", "xx")  # tell bars apart without colours
@@ -41,7 +41,7 @@ def draw_lines(axis: Any, lines: Mapping[str, Iterable[tuple[float, float]]], **
 
 
 def panels(rows: int, columns: int, size: tuple[float, float] = (3.4, 2.6), **grid: Any) -> tuple[Any, Any]:
-    """A figure and its axes [rows, columns], each of a size in inches; `grid` as of `Figure.subplots`."""
+    """A figure and its axes [rows, columns], each of a size in inches; for `grid` see `Figure.subplots`."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -56,7 +56,7 @@ def panels(rows: int, columns: int, size: tuple[float, float] = (3.4, 2.6), **gr
 
 
 def panel_lines(lines: int, number: int, size: tuple[float, float] = (3.4, 2.6)) -> tuple[Any, Any]:
-    """A figure and its axes [lines, number], three beside each other at most, so that it fits a page."""
+    """A figure and its axes [lines, number], at most three per row, to fit a page."""
     columns = min(number, 3)
     rows = -(-number // columns)
     figure, grid = panels(lines * rows, columns, size)
@@ -67,7 +67,7 @@ def panel_lines(lines: int, number: int, size: tuple[float, float] = (3.4, 2.6))
 
 
 def bars(axis: Any, groups: Sequence[tuple[str, Sequence[float | None]]], labels: Sequence[Any]) -> None:
-    """Bars side by side: a group a label, a colour and a hatch a name; None is 0."""
+    """Grouped bars: one group per label, one colour and hatch per name; None is 0."""
     width = 0.8 / len(groups)
     for number, (name, values) in enumerate(groups):
         at = [i - 0.4 + width * (number + 0.5) for i in range(len(labels))]
@@ -80,7 +80,7 @@ def bars(axis: Any, groups: Sequence[tuple[str, Sequence[float | None]]], labels
 def save(figure: Any, path: str | Path, numbers: str) -> None:
     """Write the figure, as .svg, .pdf or .png, and its numbers, as CSV text, under the same name with the ending .csv.
 
-    `$` and backslashes in words and names are characters; only the numbers of log scales are formulas.
+    `$` and backslashes in words and names are plain characters; only tick labels of log scales are formulas.
     """
     from matplotlib import rc_context
     from matplotlib.text import Text

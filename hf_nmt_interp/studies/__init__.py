@@ -1,1 +1,1 @@
-"""Studies: what runs several models or settings and gives the rows of a paper's table."""
+"""Studies: run several models or settings to compute the rows of a paper's table."""

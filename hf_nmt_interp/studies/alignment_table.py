@@ -1,11 +1,10 @@
 """How well each method aligns words, against gold links and against a statistical aligner (ding2019, sections 5, 6).
 
-`force`: one translator, or two of opposite directions, are led through the gold sentence pairs. `free`: each
-translates its side of them, and the reference is made of the two directions of a statistical aligner: the intersection
-is sure, the rest of the union possible. What is computed is kept in a folder line by line, so that a run that was cut
-off can be resumed.
+`force`: one translator, or two of opposite directions, force decode the gold sentence pairs. `free`: each translates
+its side of them, and the reference comes from the two directions of a statistical aligner: the intersection is sure,
+the rest of the union possible. Results are saved in a folder line by line, so that an interrupted run can be resumed.
 
-`as_published` makes the table as the authors' code does: links and entropies of subwords, their scores for Li et al.
+`as_published` computes the table like the authors' code: links and entropies of subwords, their scores for Li et al.
 
 Definitions: docs/methods.md, Word alignment.
 """
@@ -88,7 +87,7 @@ DIRECTIONS = ("forward", "backward")
 
 
 class AlignmentTable:
-    """Makes the rows of the table one by one."""
+    """Computes the rows of the table one by one."""
 
     def __init__(
         self,
@@ -122,8 +121,8 @@ class AlignmentTable:
     def force(self, names: Sequence[str] | None = None) -> Iterator[Row]:
         """Rows of both directions and of all symmetrisations for each method.
 
-        `joint` ones take the links of both directions from the product of their soft scores, the last of them without
-        those that have less than `LEAST` of their words' scores. `as_published` has none of them.
+        `joint` rows extract the links of both directions from the product of their soft scores, the last one without
+        links below `LEAST` of their words' scores. `as_published` has no joint rows.
         """
         asked = {direction: self._force(direction) for direction in self.translators}
         for name in self._names(names):
@@ -151,7 +150,7 @@ class AlignmentTable:
     def yardstick(self, training: Training, others: Sequence[Pair] = ()) -> Iterator[Row]:
         """Rows of the statistical aligner.
 
-        It is trained on the gold text, other text and the training text at once, an online one on the latter only.
+        It is trained on the gold text, other text and the training text together, an online one on the latter only.
         """
         found = self._statistical([*self.pairs["forward"], *others], training)
         yield from self._symmetrized(self.statistical, [links[: len(self.pairs["forward"])] for links in found])
@@ -167,7 +166,7 @@ class AlignmentTable:
     def noise(self, sigmas: Sequence[float], training: Training | None = None) -> Iterator[Row]:
         """Rows of attention and of SmoothGrad by its noise, forward direction, 0 is the gradient itself.
 
-        With `training` also of free decoding.
+        With `training`, also for free decoding.
         """
         parts = {"force": (self._force("forward"), self.gold)}
         if training:

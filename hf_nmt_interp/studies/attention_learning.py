@@ -59,7 +59,7 @@ OPTIONAL = ("frozen", "logistic")  # a study may be without them
 
 
 def evaluation_steps(last: int, early: Sequence[int], every: int) -> list[int]:
-    """The early steps, then every so many after the last of them, and the last step.
+    """The early steps, then one every `every` steps, and the last step.
 
     >>> evaluation_steps(5000, [0, 50, 100, 500, 1000, 1500], 2000)
     [0, 50, 100, 500, 1000, 1500, 3500, 5000]
@@ -86,10 +86,10 @@ def read_runs(folder: str | Path, on: str = "valid") -> dict[str, dict[int, Snap
 
 
 def is_complete(folder: str | Path, steps: int, on: Sequence[str] = ("valid",)) -> bool:
-    """Whether a training has got to its last step; refuse one that did not look at the same sets."""
+    """Whether a training has reached its last step; raises if it was evaluated on other sets."""
     taken = {name: len(list(Path(folder, place).glob("*.safetensors"))) for name, place in SNAPSHOTS.items()}
     if (missing := [name for name in on if not taken[name]]) and max(taken.values()) > 1:  # 1: killed between the sets
-        problem = f"but the snapshots of {folder} are not of {missing[0]}"
+        problem = f"but {folder} has no snapshots on {missing[0]}"
         raise InputError("--on", list(on), problem, "choose another --output_dir")
     return all(Path(folder, SNAPSHOTS[name], f"{steps}.safetensors").exists() for name in on)
 
@@ -138,9 +138,9 @@ def learning_curves(runs: Runs, measure: str = "agreement") -> list[Row]:
 
 
 def table_row(curves: list[Row], performance: str = "accuracy") -> Row:
-    """The row of table 5 with the columns of tables 10 and 11, in percent; None for what is not there.
+    """The row of table 5 with the columns of tables 10 and 11, in percent; None for missing values.
 
-    A(alpha,beta_uf) is the largest over the uniform training (appendix A.7), and that step's beta_uf stands in the
+    A(alpha,beta_uf) is the largest over the uniform training (appendix A.7), and that step's beta_uf is used in the
     other columns; A(alpha,alpha_fr) is the largest over the training of the attention alone (appendix A.6). xi is
     starred, by its name in `starred`, if the second seed never agrees as well.
     """

@@ -1,7 +1,7 @@
-"""The cross-attention layer and head that aligns best, chosen on a development set with gold links or without them.
+"""The cross-attention layer and head that align best, chosen on a development set with or without gold links.
 
-Without: two translators of opposite directions align the same words, and where they agree, both are likely to be right
-(Chen et al. 2020 choose layers this way).
+Without gold links, two translators of opposite directions align the same words, and where they agree, both are likely
+to be right (Chen et al. 2020 choose layers this way).
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ def attention_error_rates(
     tokenizer: Any,
     sources: Sequence[Text],  # best as lists of words, so that words count as in the gold links
     targets: Sequence[Text],
-    gold: Sequence[Links] | tuple[Sequence[Links], Sequence[Links]],  # or sure and possible ones, as of `read_gold`
+    gold: Sequence[Links] | tuple[Sequence[Links], Sequence[Links]],  # or sure and possible ones, from `read_gold`
     batch_size: int = 16,
 ) -> list[AttentionChoice]:
     """Alignment error rates of all layers and heads, plain and shifted, best first, from one pass over the data."""

@@ -40,7 +40,7 @@ FOLDS = 5
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Translations with people's labels, read by a translator.
+    """Translations with human labels, read by a translator.
 
     Attributes:
         readings: of the lines that the model can read.
@@ -145,7 +145,7 @@ def folds_of(readings: Sequence[Reading], folds: int = FOLDS, seed: int = 0) -> 
 
 
 def _probabilities(x: np.ndarray, y: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """P of other lines, by what is fitted on x and y."""
+    """P of other lines, by a model fitted on x and y."""
     mean, deviation = x.mean(0), _deviation(x)
     beta = fit_logistic((x - mean) / deviation, y)
     return 1 / (1 + np.exp(-(beta[0] + (others - mean) / deviation @ beta[1:])))
@@ -158,7 +158,7 @@ def _deviation(x: np.ndarray) -> np.ndarray:
 
 
 def cross_validated(x: np.ndarray, y: np.ndarray, folds: np.ndarray) -> np.ndarray:
-    """[N] P of each line, by what is fitted on the other folds."""
+    """[N] P of each line, by a model fitted on the other folds."""
     found = np.zeros(len(y))
     for fold in np.unique(folds):
         found[folds == fold] = _probabilities(x[folds != fold], y[folds != fold], x[folds == fold])

@@ -123,15 +123,15 @@ def contribution_study(
     D(model || final) of the influences of source and prefix tokens, for prefixes that all models share.
 
     Args:
-        models: a model, or its name, which is loaded (`load`, whose further arguments are then taken too); or a dict
-            from labels to models or to functions that load one (one is held at a time).
+        models: a model, or a name that is passed to `load` (further arguments of `load` are then accepted too); or a
+            dict from labels to models or to functions that load one (one is held at a time).
         tokenizer: of all of them; None with a name.
         sources: sentences.
         targets: their translations, one each.
         prefixes: kinds of `PREFIXES` in studies/prefixes.py.
-        lengths: (source, target) tokens, with EOS, of each set; None, for a side or all, takes the most frequent.
+        lengths: (source, target) tokens, with EOS, of each set; None, for a side or all, uses the most frequent.
         within: how many tokens a side may be shorter or longer than that.
-        limit: most sentences of a set.
+        limit: maximum sentences of a set.
         final: name of the model that the others are compared with.
         method: name of an attribution method.
         batch_size: sentences explained at a time.

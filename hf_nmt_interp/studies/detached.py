@@ -1,4 +1,4 @@
-"""Detached sources: does the source share tell a translation of the source from one of another sentence?
+"""Detached sources: does the source share separate translations of the source from those of another sentence?
 
 Definitions: docs/methods.md, Faithfulness and detached sources.
 """
@@ -27,7 +27,7 @@ class DetachedStudy(Report):
     detached: dict[str, np.ndarray]
 
     def table(self) -> list[dict[str, Any]]:
-        """For each score its mean on true and on detached pairs, and how well it tells them apart (AUROC)."""
+        """For each score its mean on true and on detached pairs, and how well it separates them (AUROC)."""
         pairs = {name: (np.asarray(self.true[name]), np.asarray(self.detached[name])) for name in self.true}
         return [
             {"score": name, "true": float(true.mean()), "detached": float(other.mean()), "auroc": auroc(true, other)}
@@ -55,7 +55,7 @@ def detached_study(
         raise InputError("sources", None, "a sentence given twice was paired with itself", "leave repeated ones out")
     explainer = make_method(model, method, **settings)
     if not explainer.shares_total:
-        raise InputError("method", method, "shares out no total: it has no source share", "use lrp")
+        raise InputError("method", method, "has no source share", "use lrp")
     if explainer.signed:
         raise InputError("method", method, "gives signed scores with these settings", "use lrp with rule='alpha_beta'")
     true = Pairs.translate(model, tokenizer, sources, batch_size, generate)

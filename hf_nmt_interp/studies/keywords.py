@@ -1,4 +1,4 @@
-"""Texts with classes: reading a file of them, and a made-up set whose keywords are known."""
+"""Texts with classes: reads them from files, and generates a set with known keywords."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ def planted_texts(number: int, seed: int | str = 0, keywords: int = 20, fillers:
     """Texts of 10 to 30 words, most of them fillers by Zipf's law, whose class is that of most of their keywords.
 
     A text has one to three keywords of its class, and one of the other class in half of those with two or more.
-    Keywords of each class are named `good0`, `bad0`, ...; the same seed makes the same texts.
+    Keywords of each class are named `good0`, `bad0`, ...; the same seed gives the same texts.
     """
     rng = Random(f"planted-{seed}")
     words, weights = [f"w{n}" for n in range(fillers)], list(accumulate(1 / (n + 1) for n in range(fillers)))
@@ -35,21 +35,21 @@ def planted_texts(number: int, seed: int | str = 0, keywords: int = 20, fillers:
 
 
 def write_texts(texts: Iterable[Text], path: str | Path) -> None:
-    """One line a text: its class, a tab, words between spaces."""
+    """One line per text: its class, a tab, space-separated words."""
     write_whole(path, "".join(f"{name}\t{' '.join(words)}\n" for name, words in texts))
 
 
 def read_rows(
     name: str, config: str | None = None, split: str = "train", text: str = "text", label: str = "label"
 ) -> list[Text]:
-    """Texts of a `datasets` set (Hub id or folder), or of a file that ends with one of `TABLES`.
+    """Texts of a dataset (Hub id or folder), or of a file that ends with one of `TABLES`.
 
     Args:
-        name: of the set or file.
-        config: configuration of the set.
-        split: of the set.
-        text: field of the text, whose words are between spaces.
-        label: field of the class, a string or a whole number.
+        name: of the dataset or file.
+        config: configuration of the dataset.
+        split: of the dataset.
+        text: text field, with space-separated words.
+        label: class field, a string or a whole number.
     """
     rows = enumerate(load_rows(name, config, split, streaming=False), 1)
     return [_text(row, text, label, f"{name}, row {number}") for number, row in rows]

@@ -37,8 +37,8 @@ def fit_logistic(x: Tensor, y: Tensor, classes: int, l2: float, max_iter: int = 
         x: [M, V] bags of words, e.g. of `bag_of_words`.
         y: [M] classes.
         classes: O.
-        l2: strength of the penalty, above 0: else words of one class only have no finite optimum.
-        max_iter: most steps of the optimizer, L-BFGS; a weak penalty may need more, which changes little.
+        l2: strength of the penalty, above 0; otherwise words of one class only have no finite optimum.
+        max_iter: maximum steps of the optimizer, L-BFGS; a weak penalty may need more, which changes little.
     """
     if not l2 > 0:
         raise InputError("l2", l2, "must be above 0")

@@ -34,7 +34,7 @@ _RESET_PEAK = Path("/proc/self/clear_refs")  # Linux
 
 
 def methods_for(model: Any) -> dict[str, Named]:
-    """Every method that fits a model, by name, and `VARIANTS`."""
+    """Every method that supports a model, by name, and `VARIANTS`."""
     asked = {text: parse_method(text) for text in (*METHODS, *VARIANTS)}
     return {text: (name, own) for text, (name, own) in asked.items() if METHODS[name].fits(model)}
 
@@ -48,7 +48,7 @@ def compare_methods(
     batch_size: int = 16,
     generate: dict[str, Any] | None = None,
 ) -> list[Row]:
-    """A row for each method, and for the attention that `align` takes when no method is named.
+    """A row for each method, and for the default attention of `align`.
 
     Args:
         model: the translator.
@@ -61,7 +61,7 @@ def compare_methods(
 
     Returns:
         Rows with the columns of `ranked_rows`, `aer` with half its 95 % confidence interval, `seconds` and
-        `megabytes`: mean processor time of a gold pair, and the most memory above that of the model.
+        `megabytes`: mean processor time per gold pair, and peak memory beyond that of the model.
     """
     asked = methods_for(model) if methods is None else methods
     if not sources or not gold[0]:
@@ -100,7 +100,7 @@ def error_with_margin(
 def measured(run: Callable[[], T], device: Any, count: int) -> tuple[T, Row]:
     """What a function returns, its seconds per item, and the megabytes it needed beyond those in use before.
 
-    Seconds are processor time on a CPU. Memory is None where the system does not tell the peak.
+    Seconds are processor time on a CPU. Memory is None if the system does not report the peak.
     """
     device = torch.device(device)
     is_cuda = device.type == "cuda"

@@ -1,4 +1,4 @@
-"""What the decoder reads in a contribution study (voita2021, sections 4 to 6): a class a kind, and its line below.
+"""What the decoder reads in a contribution study (voita2021, sections 4 to 6): one class per kind, registered below.
 
 Heavy imports are inside functions: the command line names the kinds in its help.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LengthSet:
-    """Sentence pairs of about one source and one target length; `pool` has the other sources of that length, too."""
+    """Sentence pairs of about one source and one target length; `pool` also has the other sources of that length."""
 
     lengths: tuple[int, int]
     sources: Sequence["Encoded"]
@@ -28,7 +28,7 @@ class LengthSet:
     within: int = 0  # how many tokens a length may differ
 
     def checked(self, model: Any, tokenizer: Any) -> "LengthSet":
-        """The same, checked once to fit a model, whatever prefixes are made of it."""
+        """The same, checked once against a model, for all kinds of prefixes."""
         from hf_nmt_interp.decoding.pairs import encode_sources, encode_targets
 
         texts = dict(zip([*self.pool_rows, *self.rows], [*self.pool, *self.sources], strict=True))
@@ -74,8 +74,8 @@ class Own(Prefix):
         source, target = found.lengths
         kept = [n for n, pair in enumerate(made) if abs(len(pair.ids.target_ids) - target) <= found.within]
         if not kept:
-            problem = f"none of {len(made)} sources of {source} tokens is translated by {target}"
-            raise InputError("lengths", None, problem, "take other lengths or more sentences")
+            problem = f"none of {len(made)} sources of {source} tokens has a translation of {target} tokens"
+            raise InputError("lengths", None, problem, "use other lengths or more sentences")
         return made.pick(kept[: len(found.sources)])
 
 

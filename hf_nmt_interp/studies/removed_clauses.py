@@ -1,4 +1,4 @@
-"""Made-up omissions: a clause is removed from a good translation; which of its source words are flagged?
+"""Artificial omissions: a clause is removed from a good translation; which of its source words are flagged?
 
 Definitions: docs/methods.md, Checking a translation.
 """
@@ -28,12 +28,12 @@ class RemovedClauses:
     Attributes:
         sentences: with a clause that could be removed.
         words: of the source that were linked to removed words only.
-        threshold: of the smoothed coverage, below which the given share of all words of whole pairs are.
+        threshold: of the smoothed coverage; the given share of all words of complete pairs are below it.
         false_alarms: that share.
         found: share of the removed words below it.
         found_lines: share of the sentences with such a word.
-        auroc: of removed words against all words of whole pairs.
-        shipped: rates at the threshold in the package.
+        auroc: of removed words against all words of complete pairs.
+        shipped: rates at the bundled threshold.
     """
 
     sentences: int
@@ -105,7 +105,7 @@ def _clause(target: TokenWords, generator: np.random.Generator) -> tuple[int, in
 
 
 def _without(target: TokenWords, first: int, end: int) -> str:
-    """The text but the words [first, end)."""
+    """The text without the words [first, end)."""
     return f"{target.cut(0, first)} {target.cut(end, len(target.words))}".strip()
 
 

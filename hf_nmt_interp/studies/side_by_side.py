@@ -1,8 +1,8 @@
-"""Many seeds of one LSTM model side by side: weights stacked to [R, ...], R small products are one batched one.
+"""Trains many seeds of one LSTM model in parallel: weights are stacked to [R, ...], R small products become one batch.
 
 For batches of full length without dropout, as toy tasks have them. A stack computes what its models would compute one
-by one, and the gradient of the sum of their losses is each model's own: one Adam trains them all, independently.
-(`torch.func.vmap`, which would take the models as they are, has no rule for `nn.LSTM`.)
+by one, and the gradient of the sum of losses is that of each model, so one Adam trains them all independently.
+(`torch.func.vmap`, which could use the models directly, does not support `nn.LSTM`.)
 """
 
 from abc import ABC, abstractmethod
@@ -172,7 +172,7 @@ def train(
 
 
 def _flat(nested: dict[Any, Any], path: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Tensors by the way to them, e.g. "optimizer/0/exp_avg"."""
+    """Tensors by their path, e.g. "optimizer/0/exp_avg"."""
     for key, value in nested.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{path}{key}/")
@@ -181,7 +181,7 @@ def _flat(nested: dict[Any, Any], path: str = "") -> Iterator[tuple[str, Tensor]
 
 
 def _write(file: Path, step: int, state: dict[str, Any], records: list[dict[str, Any]]) -> None:
-    """A safetensors file of a run that has got to a step; a kill leaves the whole file, or the one before."""
+    """Write the state of a run as safetensors; a killed process leaves the complete file, or the previous one."""
     kept = {record["step"]: {key: x for key, x in record.items() if key != "step"} for record in records}
     with atomic(file) as part:
         save_file(dict(_flat(state | {"records": kept})), part, {"step": str(step)})

@@ -35,7 +35,7 @@ class Snapshot:
     bleu: float | None = None  # of greedy translations, from 0 to 1; None if it was not measured
 
     def save(self, path: str | Path) -> None:
-        """Write a safetensors file; a kill leaves the whole file or none."""
+        """Write a safetensors file; a killed process leaves the complete file or none."""
         with atomic(path) as part:
             numbers = {"performance": self.performance} | ({} if self.bleu is None else {"bleu": self.bleu})
             save_file({"kept": self.kept, **self.scores}, part, {name: repr(x) for name, x in numbers.items()})
@@ -76,11 +76,11 @@ def take_snapshot(
         positions = batch["attention_mask"].bool()[:, None].expand(-1, labels.shape[1], -1)
         kept.append(positions[real])
     if not words:
-        raise InputError("batches", None, "there is no output word in them", "give a validation set with words")
+        raise InputError("batches", None, "they have no output words", "give a validation set with words")
     return Snapshot(_joined(kept), {name: _joined(rows) for name, rows in found.items()}, right / words)
 
 
 def _joined(rows: list[Tensor]) -> Tensor:
-    """Rows [n, S] of all batches as one [N, L], 0 behind the end of a batch."""
+    """Rows [n, S] of all batches as one [N, L], 0 after the end of a batch."""
     width = max(part.shape[1] for part in rows)
     return torch.cat([F.pad(part, (0, width - part.shape[1])) for part in rows])

@@ -34,31 +34,31 @@ Row = dict[str, Any]
 class ToySettings:
     """Sizes of the toy studies, and the folder of their runs."""
 
-    output_dir: Path = field(metadata={"help": "Folder of figures, numbers and states of runs."})
-    seeds: int = field(default=20, metadata={"help": "Models of each kind of run."})
-    steps: int = field(default=200, metadata={"help": "Of training of copiers."})
-    classifier_steps: int = field(default=1000, metadata={"help": "Of training of keyword classifiers."})
-    eval_steps: int = field(default=10, metadata={"help": "Between two tests."})
-    hidden_size: int = field(default=64, metadata={"help": "Of states and embeddings; 256 in the paper."})
-    batch_size: int = field(default=32, metadata={"help": "Sequences a step."})
-    test_size: int = field(default=50, metadata={"help": "Sequences of the test, other ones for each seed."})
-    learning_rate: float = field(default=3e-3, metadata={"help": "Of Adam."})
-    heads: int = field(default=8, metadata={"help": "K of the study of heads."})
-    candidates: int = field(default=32, metadata={"help": "Heads that are tried alone."})
-    trials: int = field(default=2, metadata={"help": "Data seeds each of them is tried with."})
-    model_seed: int = field(default=0, metadata={"help": "Of all weights but the heads', in that study."})
+    output_dir: Path = field(metadata={"help": "Folder for figures, numbers and states of runs."})
+    seeds: int = field(default=20, metadata={"help": "Models (seeds) per kind of run."})
+    steps: int = field(default=200, metadata={"help": "Training steps of copiers."})
+    classifier_steps: int = field(default=1000, metadata={"help": "Training steps of keyword classifiers."})
+    eval_steps: int = field(default=10, metadata={"help": "Steps between two tests."})
+    hidden_size: int = field(default=64, metadata={"help": "Size of states and embeddings; 256 in the paper."})
+    batch_size: int = field(default=32, metadata={"help": "Sequences per step."})
+    test_size: int = field(default=50, metadata={"help": "Test sequences, different ones for each seed."})
+    learning_rate: float = field(default=3e-3, metadata={"help": "Learning rate of Adam."})
+    heads: int = field(default=8, metadata={"help": "Number of heads K in the study of heads."})
+    candidates: int = field(default=32, metadata={"help": "Single heads to try."})
+    trials: int = field(default=2, metadata={"help": "Data seeds to try each of them with."})
+    model_seed: int = field(default=0, metadata={"help": "Seed of all weights except the heads', in that study."})
     bidirectional: bool = field(default=True, metadata={"help": "Keyword classifiers read in both directions."})
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if type(value) is int and value < (name != "model_seed"):
-                raise InputError(f"--{name}", value, "is too small", "take 1 or more")
+                raise InputError(f"--{name}", value, "is too small", "use at least 1")
         for name in ("steps", "classifier_steps"):
             if (steps := getattr(self, name)) % self.eval_steps:
                 raise InputError(f"--{name}", steps, f"is not a multiple of --eval_steps {self.eval_steps}")
 
     def keep(self) -> None:
-        """Write the settings to the folder; refuse a folder whose runs have other ones."""
+        """Write the settings to the folder; raises if its runs have other settings."""
         settings = asdict(self)
         del settings["output_dir"]
         file = self.output_dir / "settings.json"
@@ -66,13 +66,13 @@ class ToySettings:
         if file.exists() and (before := {"bidirectional": True} | json.loads(file.read_text())) != settings:
             changed = [f"{name}={before.get(name)}" for name in settings if before.get(name) != settings[name]]
             problem = f"has runs with {', '.join(changed)}"
-            raise InputError("--output_dir", str(self.output_dir), problem, "take the same, or another folder")
+            raise InputError("--output_dir", str(self.output_dir), problem, "use the same, or another folder")
         write_whole(file, json.dumps(settings, indent=1) + "\n")
 
 
 @dataclass(frozen=True)
 class Member:
-    """One model among those side by side: seeds of its weights, of each head's weights, and of its data."""
+    """One of the models trained in parallel: seeds of its weights, of each head's weights, and of its data."""
 
     model: int
     heads: tuple[int, ...]
@@ -124,7 +124,7 @@ def copy(settings: ToySettings, name: str, task_name: str, members: Sequence[Mem
 
 def run(settings: ToySettings, name: str, stack: Any, batch: Any, evaluate: Any, steps: int) -> list[Row]:
     """Train; a file of the folder keeps the state of the run and its results."""
-    print(f"{name}: {len(next(iter(stack.weights.values())))} models side by side", file=sys.stderr, flush=True)
+    print(f"{name}: {len(next(iter(stack.weights.values())))} models in parallel", file=sys.stderr, flush=True)
     file = settings.output_dir / f"{name.replace(' ', '-')}.safetensors"
     options: dict[str, Any] = {"eval_steps": settings.eval_steps, "learning_rate": settings.learning_rate}
     return train(stack, batch, evaluate, steps=steps, file=file, **options)
@@ -190,7 +190,7 @@ def study_heads(settings: ToySettings) -> tuple[list[Row], list[Row], str]:
     print(f"of {first} heads {len(good)} are good, {len(bad)} are bad", file=sys.stderr, flush=True)
     if len(bad) < k or not good:
         problem = f"gave {len(good)} good and {len(bad)} bad heads, but 1 and {k} are needed"
-        raise InputError("--candidates", first, problem, "raise it, or take another --model_seed and --output_dir")
+        raise InputError("--candidates", first, problem, "increase it, or use another --model_seed and --output_dir")
 
     def drawn(pool: Sequence[int], number: int, seed: int) -> tuple[int, ...]:
         return tuple(np.random.default_rng([seed, number]).permutation(pool)[:number].tolist())
@@ -265,7 +265,7 @@ def study_locality(settings: ToySettings) -> tuple[list[Row], list[Row], str]:
 def study_frozen(settings: ToySettings) -> tuple[list[Row], list[Row], str]:
     """A(alpha, alpha_fr) against A(alpha, beta_uf) (appendix A.6); alpha is of another seed's weights and data."""
     if settings.seeds < 2:
-        raise InputError("--seeds", settings.seeds, "leaves no other seed to compare attention with", "take 2 or more")
+        raise InputError("--seeds", settings.seeds, "leaves no other seed to compare attention with", "use at least 2")
     alpha = classify(settings, "standard")[-1]["scores"].roll(1, 0)  # [R, N, S]
     curves = {"A(α, α frozen β)": "frozen", "A(α, β uniform)": "uniform", "A(α, α other seed)": "standard"}
     rows, table = [], []

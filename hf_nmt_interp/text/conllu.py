@@ -24,7 +24,7 @@ class Sentence:
     token_ids: list[int] = field(default_factory=list)  # index of the token that each word is part of
 
     def spans(self) -> list[tuple[int, int]]:
-        """Where each of the tokens stands in the text, as (start, end).
+        """Position of each token in the text, as (start, end).
 
         >>> Sentence(text="I don't.", tokens=["I", "do", "n't", "."]).spans()
         [(0, 1), (2, 4), (4, 7), (7, 8)]
@@ -69,9 +69,9 @@ def _sentence(block: list[tuple[str, str]]) -> Sentence:
         due = len(sentence.words) + 1
         multiword = re.fullmatch("([0-9]{1,9})-([0-9]{1,9})", node)
         if multiword and not open_until < int(multiword[1]) == due <= int(multiword[2]):
-            raise InputError(where, None, f"multiword token {node} where word {due} is due")
+            raise InputError(where, None, f"multiword token {node} instead of word {due}")
         if not multiword and node != str(due):
-            raise InputError(where, None, f"ID {node[:40]!r} where word {due} is due")
+            raise InputError(where, None, f"ID {node[:40]!r} instead of word {due}")
         if multiword or due > open_until:
             sentence.tokens.append(form)
             written += form if "SpaceAfter=No" in misc.split("|") else form + " "
@@ -79,7 +79,7 @@ def _sentence(block: list[tuple[str, str]]) -> Sentence:
             open_until = int(multiword[2])
             continue
         if not re.fullmatch("[0-9]{1,9}", head):
-            raise InputError(where, None, f"HEAD {head[:40]!r} is no number", "the file must have trees")
+            raise InputError(where, None, f"HEAD {head[:40]!r} is not a number", "the file must have trees")
         sentence.words.append(form)
         sentence.heads.append(int(head) - 1 if int(head) else None)
         sentence.deprels.append(deprel)
@@ -101,8 +101,8 @@ def _check(sentence: Sentence, open_until: int, places: list[str]) -> None:
         while head is not None and steps < count:
             head, steps = sentence.heads[head], steps + 1
         if head is not None:
-            problem = f"the heads of word {word + 1} lead round in a circle; the file must have trees"
+            problem = f"the heads of word {word + 1} form a cycle; the file must have trees"
             raise InputError(where, None, problem)
     if open_until > count:
         where = places[-1] if places else ""
-        raise InputError(where, None, f"the multiword token goes on to word {open_until}")
+        raise InputError(where, None, f"the multiword token continues to word {open_until}")

@@ -1,4 +1,4 @@
-"""Parallel text as an iterator of (source, target) pairs: line-parallel files, JSON lines, `datasets` sets.
+"""Parallel text as an iterator of (source, target) pairs: line-parallel files, JSON lines, datasets.
 
 Nothing is read ahead, so corpora of any size fit; an error names the file and the line.
 """
@@ -24,7 +24,7 @@ _NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # NUL and lone surrogates
 
 
 class LineError(InputError):
-    """A line of a file or a row of a set that cannot be read; its argument says which, e.g. `train.en, line 3`."""
+    """A line of a file or a row of a dataset that cannot be read; its argument names it, e.g. `train.en, line 3`."""
 
 
 class MissingField(LineError):
@@ -44,7 +44,7 @@ def read_lines(path: str | Path) -> Iterator[str]:
 
 
 def open_lines(path: str | Path) -> BinaryIO:
-    """The file, whose iterator gives raw lines."""
+    """The file, which iterates over raw lines."""
     try:
         return open(path, "rb")
     except OSError as error:
@@ -67,9 +67,9 @@ def try_lines(file: BinaryIO, path: str | Path) -> Iterator[str | InputError]:
 
 
 def try_parallel(paths: Sequence[str]) -> Iterator[Line]:
-    """The same lines of several files (`-` is stdin); the error for one that cannot be read or that a file lacks."""
+    """Parallel lines of several files (`-` is stdin); an error for a line that is invalid or missing in a file."""
     if list(paths).count("-") > 1:
-        raise InputError("-", None, "stdin can be one of the files only", "give the other by its name")
+        raise InputError("-", None, "only one of the files can be stdin", "give the name of the other")
     if "-" in paths and sys.stdin is None:
         raise InputError("-", None, "stdin is closed", "give a file")
     with ExitStack() as stack:
@@ -94,7 +94,7 @@ def read_pairs(*paths: str | Path, source: str = "source", target: str = "target
 
 
 def read_parallel(source: str | Path, target: str | Path) -> Iterator[Pair]:
-    """Pairs of two files whose lines belong together."""
+    """Pairs of two line-parallel files."""
     for number, pair in enumerate(zip_longest(read_lines(source), read_lines(target)), 1):
         if None in pair:
             short, long = (source, target) if pair[0] is None else (target, source)
@@ -126,10 +126,10 @@ def read_dataset(
     split: str = "train",
     streaming: bool = False,
 ) -> Iterator[Pair]:
-    """Pairs of a `datasets` set.
+    """Pairs of a dataset.
 
     Args:
-        dataset: a loaded set or any rows; or a set on the Hub, a folder with data files or one of `save_to_disk`.
+        dataset: a loaded dataset or any rows; or a Hub id, a folder with data files or one written by `save_to_disk`.
         source: column of the source sentence, or key in the column `translation`.
         target: column of the target sentence, or key in the column `translation`.
         config: name of the configuration to load, e.g. `de-en`.
@@ -143,9 +143,9 @@ def read_dataset(
 
 
 def try_dataset(name: str, fields: Sequence[str], *, config: str | None, split: str) -> Iterator[Line]:
-    """Texts of a set as in `read_dataset`, or of a .jsonl, .parquet or .csv file, read while iterating.
+    """Texts of a dataset as in `read_dataset`, or of a .jsonl, .parquet or .csv file, read while iterating.
 
-    For a row without the fields, the error; the first row must have them.
+    Gives an error for a row without the fields; the first row must have them.
     """
     # JSON is read line by line: a broken one is an error and harms no other
     with open_lines(name) if name.endswith(".jsonl") else nullcontext() as file:
@@ -173,7 +173,7 @@ def _json(line: str, where: str) -> Any:
 
 
 def load_rows(name: str, config: str | None, split: str, streaming: bool) -> Iterator[Mapping[str, Any]]:
-    """Rows of a `datasets` set; see `read_dataset` and `try_dataset` for `name`."""
+    """Rows of a dataset; for `name` see `read_dataset` and `try_dataset`."""
     import datasets  # heavy
 
     readers = logging.getLogger("datasets.packaged_modules")  # they also log what they raise
@@ -198,7 +198,7 @@ def _load(name: str, config: str | None, split: str, streaming: bool) -> Iterabl
         return datasets.load_from_disk(name)[split]
     if (Path(name) / "state.json").exists():
         if split != "train":  # else training data would pass for validation data
-            raise ValueError("it was saved as one set without splits; ask for train, or save a DatasetDict")
+            raise ValueError("it was saved as one dataset without splits; use train, or save a DatasetDict")
         return datasets.load_from_disk(name)
     return datasets.load_dataset(name, config, split=split, streaming=streaming)
 
@@ -214,5 +214,5 @@ def _texts(row: Any, fields: Sequence[str], where: str) -> Texts:
         if not isinstance(found[field], str):
             raise LineError(where, None, f"field {field!r} is {found[field]!r}, not a string")
         if wrong := _NOT_TEXT.search(found[field]):
-            raise LineError(where, None, f"field {field!r} has {wrong[0]!r}, which is no character of a text")
+            raise LineError(where, None, f"field {field!r} has {wrong[0]!r}, which is not a valid character")
     return tuple(found[field] for field in fields)

@@ -1,4 +1,4 @@
-"""Files and folders that appear under their name when they are complete, or not at all."""
+"""Files and folders that get their name only when they are complete."""
 
 import errno
 import os
@@ -12,12 +12,12 @@ _NOT_WRITTEN = (
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM, errno.EISDIR,
     errno.EEXIST, errno.ENOTDIR,
 )  # fmt: skip
-# safetensors and torch tell only in words that a disk is full or refuses to be written
+# safetensors and torch report a full or read-only disk only in the message
 _IN_WORDS = "No space left on device", "Disk quota exceeded", "File too large", "PytorchStreamWriter failed writing"
 
 
 def write_problem(error: Exception) -> str | None:
-    """An error of writing as one line; None for other errors.
+    """A write error as one line; None for other errors.
 
     >>> write_problem(OSError(errno.ENOSPC, "No space left on device", "links.txt"))
     'links.txt: No space left on device'
@@ -33,9 +33,9 @@ def write_problem(error: Exception) -> str | None:
 def atomic(path: str | Path, shared: bool = False) -> Iterator[Path]:
     """A path to write a file or a folder to, which is renamed to `path` if nothing is raised inside.
 
-    Its folder is created, a link is followed, an existing file or folder is replaced; a device is written to. A kill
-    leaves what was there before (of a folder perhaps nothing). An error names `path`. If it is `shared`, several
-    processes may write it at the same time.
+    Its folder is created, a link is followed, an existing file or folder is replaced; a device is written to. A
+    killed process leaves the previous file (of a folder perhaps nothing). Errors name `path`. If it is `shared`,
+    several processes may write it at the same time.
     """
     place = Path(os.path.realpath(path))
     place.parent.mkdir(parents=True, exist_ok=True)

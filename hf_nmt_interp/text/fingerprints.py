@@ -26,19 +26,19 @@ def files_fingerprint(paths: Iterable[str | Path]) -> str:
 
 
 def data_fingerprint(path: str) -> str:
-    """SHA-256 of a file or of all files in a folder; the name itself for what is neither, e.g. a set on the Hub."""
+    """SHA-256 of a file or of all files in a folder; otherwise the name itself, e.g. of a dataset on the Hub."""
     if os.path.isdir(path):
         return files_fingerprint(file for file in Path(path).rglob("*") if file.is_file())
     return file_fingerprint(path) if os.path.isfile(path) else path
 
 
 def versions() -> dict[str, str]:
-    """Of this package and of the libraries that change its numbers."""
+    """Versions of this package and of the libraries that affect its results."""
     return {"hf_nmt_interp": __version__} | {name: version(name) for name in _LIBRARIES}
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Values that differ, as they were and as they are now.
+    """Values that differ, as (old, new).
 
     >>> changes({"seed": 1, "model": "a"}, {"seed": 2, "model": "a"})
     {'seed': (1, 2)}

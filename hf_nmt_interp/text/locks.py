@@ -1,4 +1,4 @@
-"""One run at a time in a folder, and an orderly end for runs that are told to stop."""
+"""One run at a time in a folder, and a clean exit on SIGTERM."""
 
 import os
 import signal
@@ -43,10 +43,10 @@ def stoppable() -> Iterator[None]:
 
 @contextmanager
 def locked(folder: str | Path, argument: str, name: str = LOCK) -> Iterator[None]:
-    """Create a folder and refuse other runs in it meanwhile, with an error that names the argument.
+    """Context that creates a folder and keeps other runs out of it, with an error that names the argument.
 
-    The operating system gives the lock back when a process ends, however it ends: the lock file of a killed run is in
-    nobody's way. File systems without locks are reported. A folder that ends empty is removed, unless it was
+    The operating system releases the lock when a process ends, so the lock file of a killed run does no harm. File
+    systems without locks are reported. A folder that ends empty is removed, unless it was
     empty before.
     """
     place = Path(folder)
@@ -78,7 +78,10 @@ def _take(path: Path, argument: str, place: Path) -> IO[bytes]:
             remedy = "wait until it ends, or choose another folder"
             raise InputError(argument, str(place), "is in use by another run", remedy) from None
         except OSError:
-            print(f"{place}: no file locks here; do not start a second run in this folder", file=sys.stderr)
+            print(
+                f"{place}: file locks are not supported here; do not start a second run in this folder",
+                file=sys.stderr,
+            )
         if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
             return file
         file.close()  # the run before has just ended and removed it

@@ -1,6 +1,6 @@
 """Word alignments in the Pharaoh format: a line of links `i-j` (source word, target word) for each sentence pair.
 
-Gold files may count from 1 and mark links that are only possible `ipj` or `i?j`.
+Gold files may count from 1 and mark possible links as `ipj` or `i?j`.
 """
 
 import re
@@ -51,12 +51,12 @@ def read_gold(
 ) -> tuple[list[Links], list[Links]]:
     """Sure and possible links of each sentence pair of a gold file, as `alignment_error_rate` takes them.
 
-    It counts from `base`, 0 or 1; links must be among the words of `pairs`, which stand between spaces.
+    It counts from `base`, 0 or 1; links must be between space-separated words of `pairs`.
     """
     lines = [parse_links(line, base, f"{path}, line {number}") for number, line in enumerate(read_lines(path), 1)]
     if pairs is not None and len(pairs) != len(lines):
         problem = f"lines, but there are {len(pairs)} sentence pairs"
-        raise InputError(str(path), len(lines), problem, "one each is needed")
+        raise InputError(str(path), len(lines), problem, "give one per pair")
     for number, (source, target) in enumerate(pairs or [], 1):
         sizes = len(source.split()), len(target.split())
         if outside := sorted(link for link in lines[number - 1][1] if link[0] >= sizes[0] or link[1] >= sizes[1]):

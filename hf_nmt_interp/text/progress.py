@@ -1,4 +1,4 @@
-"""Progress of long work: loops pass their items through `track`, and inside of `progress_bars` they are shown."""
+"""Progress of long loops: `track` counts their items, and `progress_bars` shows them."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ class _Screen:
 
 @contextmanager
 def progress_bars() -> Iterator[None]:
-    """Inside, long work shows bars on stderr, if that is a terminal, and says how long slow methods will take.
+    """Context that shows progress bars on stderr, if it is a terminal, and estimates for slow methods.
 
     >>> with progress_bars():
     ...     list(track([3, 4], "Counting"))
@@ -42,7 +42,7 @@ def progress_bars() -> Iterator[None]:
 
 
 def track(items: Sequence[T], label: str) -> Iterator[T]:
-    """The items, with a bar that counts them, or what is in them if they are lists."""
+    """The items, with a bar that counts them, or their elements if they are lists."""
     sizes = [len(item) if isinstance(item, Sequence) and not isinstance(item, str) else 1 for item in items]
     with counting(label, sum(sizes)) as advance:
         for item, size in zip(items, sizes, strict=True):
@@ -52,7 +52,7 @@ def track(items: Sequence[T], label: str) -> Iterator[T]:
 
 @contextmanager
 def counting(label: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """A bar that appears after a second; what is yielded is called with how many more are done."""
+    """A bar that appears after a second; yields a function to call with the number of items just done."""
     if _Screen.console is None:
         yield lambda done: None
         return
@@ -69,9 +69,9 @@ def counting(label: str, total: int | None = None) -> Iterator[Callable[[int], N
 
 
 def estimate(what: str, once: Callable[[], Any], count: int) -> None:
-    """Say how long `count` times as much as `once` will take, if bars are shown and it is long.
+    """Print how long `count` runs of `once` will take, if bars are shown and it is long.
 
-    Nothing is said inside of a loop that is shown, which has said it.
+    Prints nothing inside a loop that has a bar.
     """
     if _Screen.console is None or _Screen.bars is not None or count < _FEW:
         return
@@ -101,7 +101,7 @@ def _make_bars(console: Any) -> Any:
     from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
     class Bars(Progress):
-        """Bars of loops that have taken a while."""
+        """Bars of loops that run longer than a moment."""
 
         def get_renderables(self) -> Iterator[Any]:
             yield self.make_tasks_table([task for task in self.tasks if (task.elapsed or 0) > _SOON])

@@ -8,7 +8,7 @@ _WORD = re.compile(r"\w+")
 
 
 def new_spelling(texts: Iterable[str], training: Iterable[str]) -> list[str]:
-    """Texts whose words with ß are written with ss where the training text has that form more often, in any case.
+    """Texts with ß replaced by ss in words that the training text writes more often with ss, ignoring case.
 
     >>> new_spelling(["Daß er groß ist, muß sein."], ["dass das groß ist", "Ich muss.", "dass", "daß"])
     ['Dass er groß ist, muss sein.']

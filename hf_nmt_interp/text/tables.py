@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 
 def safe_cell(value: Any) -> Any:
-    """A value for a table: text that a spreadsheet would take for a formula gets an apostrophe in front.
+    """A value for a table: text that a spreadsheet would read as a formula gets a leading apostrophe.
 
     >>> safe_cell("=1+1"), safe_cell("-3.5"), safe_cell(-3.5), safe_cell("well")
     ("'=1+1", '-3.5', -3.5, 'well')
@@ -22,7 +22,7 @@ def safe_cell(value: Any) -> Any:
 
 
 def csv_text(rows: Iterable[Mapping[str, Any]], fields: Sequence[str] | None = None) -> str:
-    """A header and one line a row, of these fields; None for those of the first row. For text see `safe_cell`.
+    """A header and one line per row, with these fields; None for those of the first row. For text see `safe_cell`.
 
     >>> csv_text([{"step": 1, "open": 0.5}]).splitlines()
     ['step,open', '1,0.5']

@@ -1,7 +1,7 @@
 """Subwords and words: which subword belongs to which word, for every kind of tokenizer the models use.
 
-All three functions place each subword in a text (the given one, or the one the ids spell) and give it to the word it
-ends in; a subword that is only whitespace goes with the word that follows it, or with the last one.
+All three functions locate each subword in a text (the given one, or the one decoded from ids) and assign it to the
+word it ends in; a subword of whitespace only belongs to the word that follows it, or to the last one.
 """
 
 import codecs
@@ -59,7 +59,7 @@ class TokenWords:
     def text(self) -> str:
         """The sentence: its words, with spaces where the subwords have them.
 
-        Without any such mark (WordPiece, results at word level) there is a space between all words.
+        Without such marks (WordPiece, results at word level) all words are separated by spaces.
 
         >>> TokenWords(["▁c", "at", ".", "</s>"], ["cat", "."], [0, 0, 1, None], [False] * 3 + [True]).text
         'cat.'
@@ -94,17 +94,17 @@ def encode_source(
     spans: Sequence[Span] | None = None,
     words: Words = "pieces",
 ) -> Encoded:
-    """Encode a source sentence and say which subword belongs to which word.
+    """Encode a source sentence, with the word of each subword.
 
     Args:
         tokenizer: a Hugging Face tokenizer (SentencePiece, byte-level BPE or WordPiece).
-        text: the sentence; or its words, which then are taken as they are and encoded as if joined by single spaces.
+        text: the sentence; or its words, which are kept unchanged and encoded as if joined by single spaces.
             Special tokens in a sentence, and a language code before its words, are not words.
         punctuation: `attached`: marks belong to the word they touch, so that word indices agree with `text.split()`;
-            `separate`: marks at the ends of such a word are words of their own where the tokenizer cuts them off.
-        spans: where the words stand in the sentence, (start, end) in ascending order, if neither is right.
-        words: what a word of a sentence is. `spaces`: what stands between whitespace. `pieces`: the same, but text
-            without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese, Tibetan) is cut into the tokenizer's
+            `separate`: marks at the ends of such a word are separate words where the tokenizer splits them off.
+        spans: positions of the words in the sentence, (start, end) in ascending order, instead of these rules.
+        words: what a word of a sentence is. `spaces`: split at whitespace. `pieces`: the same, but text
+            without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese, Tibetan) is split into the tokenizer's
             pieces. A function from text to words, e.g. `jieba.lcut`: its words, joined where no subword starts.
     """
     return _encode(tokenizer, text, False, punctuation, words, spans)
@@ -113,7 +113,7 @@ def encode_source(
 def encode_target(
     tokenizer: Any, text: str | Sequence[str], punctuation: Punctuation = "attached", words: Words = "pieces"
 ) -> Encoded:
-    """Encode a target sentence (`text_target=`) and say which subword belongs to which word; see `encode_source`."""
+    """Encode a target sentence (`text_target=`), with the word of each subword; see `encode_source`."""
     if getattr(tokenizer, "tgt_lang", "") is None:  # mBART and NLLB would silently take the source language
         name = type(tokenizer).__name__
         raise InputError("tokenizer", None, f"{name} has no target language", "set it, e.g. tokenizer.tgt_lang = ...")
@@ -127,7 +127,7 @@ def words_of(
     punctuation: Punctuation = "attached",
     words: Words = "pieces",
 ) -> TokenWords:
-    """Words that ids without label padding spell, e.g. generated ones; nothing is encoded again.
+    """Words decoded from ids without label padding, e.g. generated ones; nothing is encoded again.
 
     The words joined are `tokenizer.decode(ids, skip_special_tokens=True)` up to whitespace, with `<unk>` and without
     language codes where decode() differs in that. `is_target` is for tokenizers with two vocabularies; for what a word
@@ -145,7 +145,7 @@ def words_of(
 
 
 def _spell(tokenizer: Any, pieces: list[str], special: list[bool], is_target: bool) -> tuple[str, list[Span]]:
-    """The text that subwords spell, and where each stands in it."""
+    """The text of the subwords, and the position of each in it."""
     if _kind(tokenizer) == "</w>":
         shown = [piece for piece, is_special in zip(pieces, special, strict=True) if not is_special]
         text = tokenizer.convert_tokens_to_string(shown)
@@ -203,7 +203,7 @@ def _shift(spans: Sequence[Span], by: int) -> list[Span]:
 
 
 def check_text(name: str, text: str) -> None:
-    """Refuse text that is not Unicode."""
+    """Raise for text that is not valid Unicode."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -214,17 +214,17 @@ def check_text(name: str, text: str) -> None:
 def as_sentences(name: str, given: Any) -> list[Any]:
     """A list of sentences, each checked when it is encoded."""
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-        raise InputError(name, str(given)[:40], "is no list of sentences")
+        raise InputError(name, str(given)[:40], "is not a list of sentences")
     return list(given)
 
 
 def join_words(words: Sequence[str]) -> tuple[str, list[Span]]:
-    """Words joined by single spaces, and where each of them stands; an empty word takes no room."""
+    """Words joined by single spaces, and the position of each; empty words are skipped."""
     if isinstance(words, bytes | Mapping) or not isinstance(words, Sequence):
         kind = type(words).__name__
         raise InputError("text", str(words)[:40], f"is {kind}, not a sentence or a list of its words")
     if wrong := [word for word in words if not isinstance(word, str)]:
-        raise InputError("text", None, f"{wrong[0]!r} among the words is no string; give a sentence or its words")
+        raise InputError("text", None, f"{wrong[0]!r} among the words is not a string; give a sentence or its words")
     text, spans = "", []
     for word in words:
         text += " " if text and word else ""
@@ -236,7 +236,7 @@ def join_words(words: Sequence[str]) -> tuple[str, list[Span]]:
 def _group(
     tokenizer: Any, pieces: list[str], special: list[bool], spans: list[Span], text: str, words: list[Span]
 ) -> TokenWords:
-    """Give each subword to the word of its last character that is not a space."""
+    """Assign each subword to the word of its last character that is not a space."""
     if not words and not all(special):
         words = [(0, 0)]  # only whitespace: its subwords make one empty word
     ends = [end for _, end in words]
@@ -272,13 +272,13 @@ def _word_spans(text: str, subwords: list[Span], punctuation: Punctuation, words
 
 
 def _is_border(text: str, at: int) -> bool:
-    """Whether a word may start there: beside a character of a script without spaces, but not at a combining one."""
+    """Whether a word may start there: next to a character of a script without spaces, but not at a combining one."""
     beside = UNSPACED.match(text[at - 1]) or UNSPACED.match(text[at])
     return bool(beside) and unicodedata.category(text[at]) not in ("Mn", "Mc", "Me", "Lm")
 
 
 def _segment(text: str, segmenter: Segmenter) -> set[int]:
-    """Where the words of a segmenter start."""
+    """Start positions of the words of a segmenter."""
     starts, at = set(), 0
     for word in segmenter(text):
         if not isinstance(word, str) or (found := text.find(word.strip(), at)) < 0 or text[at:found].strip():
@@ -289,12 +289,12 @@ def _segment(text: str, segmenter: Segmenter) -> set[int]:
         starts.add(found)
         at = found + len(word.strip())
     if text[at:].strip():
-        raise InputError("words", text[at:][:40], "is left over by the segmenter", "it must return the whole text")
+        raise InputError("words", text[at:][:40], "is left over after segmentation", "it must return the whole text")
     return starts
 
 
 def _cut_marks(text: str, start: int, end: int, cuts: Container[int]) -> list[Span]:
-    """Cut punctuation off both ends of a word, where a subword starts; `...` and `--` stay whole."""
+    """Split punctuation off both ends of a word, where a subword starts; `...` and `--` stay whole."""
     marks = [unicodedata.category(character)[0] == "P" for character in text[start:end]]
     first = start + (marks.index(False) if False in marks else len(marks))
     last = end - (marks[::-1].index(False) if False in marks else 0)
@@ -303,7 +303,7 @@ def _cut_marks(text: str, start: int, end: int, cuts: Container[int]) -> list[Sp
 
 
 def separate_punctuation(text: str) -> str:
-    """Punctuation at the ends of words as words of their own, as in gold alignments and treebanks.
+    """Split punctuation off the ends of words, as in gold alignments and treebanks.
 
     >>> separate_punctuation('He said: "No, wait..."')
     'He said : " No , wait ... "'
@@ -314,7 +314,7 @@ def separate_punctuation(text: str) -> str:
 
 
 def _locate(tokenizer: Any, text: str, is_target: bool) -> tuple[list[int], list[Span]]:
-    """Ids of a text and the characters each stands for; an empty span for tokens that are not of the text."""
+    """Ids of a text and the span of each; an empty span for tokens that are not part of the text."""
     _kind(tokenizer)  # an unsupported one is refused before it fails
     side = {"text_target" if is_target else "text": text}
     with _ENCODING:  # for a target, tokenizers are switched to its language and back
@@ -324,7 +324,7 @@ def _locate(tokenizer: Any, text: str, is_target: bool) -> tuple[list[int], list
         return ids, encoding["offset_mapping"]
     if _kind(tokenizer) == "</w>":
         if is_target and _pieces(tokenizer, ids, True) != _pieces(tokenizer, ids, False):
-            problem = f"{type(tokenizer).__name__} has two vocabularies, and encodes targets by that of the source"
+            problem = f"{type(tokenizer).__name__} has two vocabularies, and encodes targets with that of the source"
             raise InputError("tokenizer", None, problem, "let the model translate")
         pieces = _pieces(tokenizer, ids, is_target)
         return ids, place_pieces(pieces, _special(tokenizer, pieces), text)
@@ -332,7 +332,7 @@ def _locate(tokenizer: Any, text: str, is_target: bool) -> tuple[list[int], list
     front = len(getattr(tokenizer, "prefix_tokens", ()))
     back = len(tokenizer.build_inputs_with_special_tokens([])) - front
     if front + len(spans) + back != len(ids):
-        problem = f"{type(tokenizer).__name__} cuts {text!r} otherwise than its SentencePiece model"
+        problem = f"{type(tokenizer).__name__} splits {text!r} differently from its SentencePiece model"
         raise InputError("tokenizer", None, problem, "subword sampling must be off")
     return ids, [(0, 0)] * front + spans + [(len(text), len(text))] * back
 
@@ -364,7 +364,7 @@ def _special(tokenizer: Any, pieces: list[str]) -> list[bool]:
 
 def _pieces(tokenizer: Any, ids: list[int], is_target: bool) -> list[str]:
     if wrong := [i for i in ids if i < 0]:
-        raise InputError("ids", wrong[0], "is no token id", "leave label padding out")
+        raise InputError("ids", wrong[0], "is not a token id", "leave out label padding")
     # Marian's own look-up mixes its two vocabularies up, and FSMT's takes that of the target
     if getattr(tokenizer, "separate_vocabs", False) or hasattr(tokenizer, "tgt_vocab_file"):
         pieces = tokenizer.decoder if is_target else {i: piece for piece, i in tokenizer.encoder.items()}
@@ -390,7 +390,7 @@ def _kind(tokenizer: Any) -> str:
         return "</w>"
     problem = f"{type(tokenizer).__name__} is not supported"
     raise InputError(
-        "tokenizer", None, problem, "SentencePiece, byte-level BPE, WordPiece, FSMT and Blenderbot-small are"
+        "tokenizer", None, problem, "supported are SentencePiece, byte-level BPE, WordPiece, FSMT and Blenderbot-small"
     )
 
 

@@ -1,4 +1,4 @@
-"""Word vectors from a text file in the format of GloVe: a word and its numbers per line, between spaces."""
+"""Word vectors from a text file in the format of GloVe: a word and its numbers per line, separated by spaces."""
 
 import math
 from collections.abc import Collection
@@ -8,11 +8,11 @@ from hf_nmt_interp.text.corpus import LineError, read_lines
 
 
 def read_vectors(path: str | Path, words: Collection[str], size: int) -> dict[str, list[float]]:
-    """Vectors of those of the words that the file has; every line must have `size` numbers.
+    """Vectors of the given words that the file has; every line must have `size` numbers.
 
     Args:
         path: of a UTF-8 file.
-        words: that are looked for; a word that is in the file twice has its first vector.
+        words: the words to look up; a word that occurs twice gets its first vector.
         size: numbers of a vector.
     """
     found: dict[str, list[float]] = {}
@@ -28,7 +28,7 @@ def read_vectors(path: str | Path, words: Collection[str], size: int) -> dict[st
 
 
 def _numbers(texts: list[str], where: str) -> list[float]:
-    """Finite numbers of their texts."""
+    """Parse finite numbers."""
     vector = []
     for text in texts:
         try:

@@ -1,6 +1,6 @@
-"""BPE tokenizers without a fast form: FSMT marks ends of words (`dog</w>`), Blenderbot-small what goes on (`do@@`).
+"""BPE tokenizers without a fast version: FSMT marks word ends (`dog</w>`), Blenderbot-small continuations (`do@@`).
 
-They normalise text before they cut it (Moses, lower case), so their subwords are looked for in the text.
+They normalise text before splitting (Moses, lower case), so their subwords are searched for in the text.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ def marks_word_ends(tokenizer: Any) -> bool:
 
 
 def place_pieces(pieces: Sequence[str], special: Sequence[bool], text: str) -> list[Span]:
-    """Where each subword stands in a text; one that is spelt otherwise there takes as many of the next characters.
+    """Position of each subword in a text; one that is spelt differently takes as many of the next characters.
 
     >>> place_pieces(["the</w>", "do", "gs</w>", ".</w>", "</s>"], [False] * 4 + [True], "The dogs.")
     [(0, 3), (4, 6), (6, 8), (8, 9), (9, 9)]

@@ -32,7 +32,7 @@ def load_aligned(name: str, **settings: Any) -> Any:
     """A translator with an alignment head, in float32, from a checkpoint with or without one.
 
     Args:
-        name: folder, id on the Hub, or `demo:en-de` and the like for a translator in the box.
+        name: folder, id on the Hub, or a bundled translator such as `demo:en-de`.
         settings: of `from_pretrained`, e.g. `alignment_layer=2`.
     """
     kind = class_of_family(AlignmentHeadMixin, "aligned", name, load_config(name, "name"))
@@ -46,40 +46,42 @@ def load_aligned(name: str, **settings: Any) -> Any:
 
 @dataclass
 class AlignmentConfig(TranslationConfig):
-    """`TranslationConfig` with the loss on links, and what is trained by it."""
+    """`TranslationConfig` with the loss on links and the parameters it trains."""
 
     link_loss: str = option("mass", "mass: -log of the mass on linked source tokens; even: cross entropy to them all.")
     agreement: float = option(0.0, "Weight of the squared distance to the soft links of the reverse model's head.")
-    guided_layer: int | None = option(None, "Train a head of this cross-attention layer, and the translator.")
-    guided_head: int = option(0, "Which of its heads.")
-    guided_weight: float = option(0.05, "Weight of the loss on links beside that of the translation; Garg's 0.05.")
-    guided_shift: bool = option(True, "Align the token that the step reads; false: the one that it predicts.")
+    guided_layer: int | None = option(None, "Train a head of this cross-attention layer together with the translator.")
+    guided_head: int = option(0, "Head of that layer.")
+    guided_weight: float = option(0.05, "Weight of the loss on links next to the translation loss; 0.05 in the paper.")
+    guided_shift: bool = option(True, "Align the token that a step reads; false aligns the one that it predicts.")
 
     def __post_init__(self):
         super().__post_init__()
         check_choice("link_loss", self.link_loss, LINK_LOSSES)
         check_fields(self, "must not be negative", lambda x: x < 0, "agreement", "guided_weight")
         if self.gradient_checkpointing:
-            problem = "states are computed without gradient, or recorded"
+            problem = "is not supported: states are computed without gradient, or recorded"
             raise InputError("gradient_checkpointing", None, problem, "turn it off")
         if self.agreement and self.guided_layer is not None:
-            raise InputError("agreement", self.agreement, "is for alignment heads", "leave out guided_layer")
+            raise InputError(
+                "agreement", self.agreement, "is supported only for alignment heads", "leave out guided_layer"
+            )
 
 
 class AlignmentTrainer(TranslationTrainer):
     """`TranslationTrainer` for the links of an alignment head; everything else of the translator is frozen.
 
-    Its states are computed once a batch, without dropout, gradient and logits. With `guided_layer`, one head of the
+    Its states are computed once per batch, without dropout, gradient and logits. With `guided_layer`, one head of the
     model's own cross-attention is trained, together with the translator (Garg et al. 2019); the model then aligns by
-    that head. `loss` in the logs is per target token; `link_loss`, beside it in guided training, is the part of the
-    links since the last log. Evaluation is that of the translation.
+    that head. `loss` in the logs is per target token; `link_loss`, logged in guided training, is the part from links
+    since the last log. Evaluation is that of the translation.
 
     Args:
         model: a model with an alignment head, e.g. of `load_aligned`; any Transformer for guided training.
         args: an `AlignmentConfig`.
         teacher: makes the links of the training examples, e.g. `OwnLinks`; None if they have `links` already.
         reverse: model of the other direction with the same tokens and a head, for `agreement`.
-        more: as for `Seq2SeqTrainer`.
+        more: further arguments of `Seq2SeqTrainer`.
     """
 
     uses_parts = True
@@ -159,7 +161,7 @@ class AlignmentTrainer(TranslationTrainer):
 
     @torch.no_grad()
     def _error(self, number: int = 200) -> float:
-        """Share of the target tokens with links, of the first examples, that the guided head sends elsewhere."""
+        """Share of the linked target tokens of the first examples that the guided head links differently."""
         attention, wrong, total = self._guided, 0, 0
         assert attention is not None
         examples = [example for example, _ in zip(self.train_dataset, range(number), strict=False)]
@@ -191,14 +193,14 @@ def _cross_attention(model: Any, args: AlignmentConfig) -> Attention:
     if layer is None or not 0 <= layer < len(layers):
         raise InputError("guided_layer", layer, "is out of range", f"the decoder has layers 0 to {len(layers) - 1}")
     if layers[layer].calibrated:
-        raise InputError("guided_layer", layer, "is calibrated, so its weights are no softmax", "guide another model")
+        raise InputError("guided_layer", layer, "is calibrated, which is not supported", "guide another model")
     if head not in layers[layer].heads:
         raise InputError("guided_head", head, f"is not a head of layer {layer}", f"it has {layers[layer].heads}")
     return layers[layer]
 
 
 def _taught(teacher: Teacher, examples: Any, args: Any) -> Any:
-    """Training examples with links; a list is aligned once, by the first process, and kept for the others."""
+    """Training examples with links; a list is aligned once, by the first process, and saved for the others."""
     if not isinstance(examples, Sequence):
         return Restartable(lambda: teach(teacher, iter(examples)))
     file = Path(args.output_dir) / LINKS

@@ -1,4 +1,4 @@
-"""Arguments that the training scripts share, and the text that they name."""
+"""Arguments shared by the training scripts, and the text that they name."""
 
 import math
 import os
@@ -30,7 +30,7 @@ def check_fields(arguments: Any, problem: str, is_wrong: Callable[[Any], bool], 
 
 
 def check_reporters(names: Sequence[str]) -> None:
-    """Refuse to report to a tool that is not installed, for those that are extras."""
+    """Raise if a reporting tool that is an extra is not installed."""
     from transformers.integrations import is_tensorboard_available, is_wandb_available
 
     is_there = {"tensorboard": is_tensorboard_available, "wandb": is_wandb_available}
@@ -43,8 +43,8 @@ def check_reporters(names: Sequence[str]) -> None:
 class StartArguments:
     """The model to train."""
 
-    model: str | None = option(None, "Checkpoint to start from (folder, Hub id or demo).")
-    max_length: int = option(128, "Most tokens of a side; longer training pairs are dropped, test pairs cut.")
+    model: str | None = option(None, "Checkpoint to start from (folder, Hub id or demo:en-de).")
+    max_length: int = option(128, "Maximum tokens per side; longer training pairs are dropped, test pairs truncated.")
     overwrite_output_dir: bool = option(False, "Start over: remove the checkpoints and results in --output_dir.")
 
     @property
@@ -64,33 +64,33 @@ class ExportArguments(StartArguments):
 class DataArguments:
     """Parallel text."""
 
-    source_lang: str = option("en", "Source language; its field in JSONL and in a set.")
-    target_lang: str = option("de", "Target language; its field in JSONL and in a set.")
-    source_code: str | None = option(None, "Code of the source language in a many-language checkpoint, e.g. eng_Latn.")
+    source_lang: str = option("en", "Source language; its field in JSONL files and datasets.")
+    target_lang: str = option("de", "Target language; its field in JSONL files and datasets.")
+    source_code: str | None = option(None, "Code of the source language in a multilingual checkpoint, e.g. eng_Latn.")
     target_code: str | None = option(None, "The same for the target, e.g. deu_Latn.")
     train: list[str] = option([], "Two text files, one JSONL file, or a split.")
-    valid: list[str] = option([], "As train.")
-    test: list[str] = option([], "As train; scored once at the end.")
-    dataset: str | None = option(None, "`datasets` set (Hub id or folder) to take splits of.")
-    dataset_config: str | None = option(None, "Its configuration.")
+    valid: list[str] = option([], "Like train.")
+    test: list[str] = option([], "Like train; scored once at the end.")
+    dataset: str | None = option(None, "Dataset (Hub id or folder) whose splits are used.")
+    dataset_config: str | None = option(None, "Configuration of the dataset.")
     streaming: bool = option(False, "Stream the training data; needs --max_steps.")
-    max_valid: int = option(500, "Validation pairs that are translated at an evaluation.")
-    vocabulary_pairs: int = option(1_000_000, "Training pairs the vocabulary is made of.")
-    punctuation: Punctuation = option("attached", "Or separate: marks become words, for models of tokenised text.")
+    max_valid: int = option(500, "Maximum validation pairs to translate at each evaluation.")
+    vocabulary_pairs: int = option(1_000_000, "Maximum training pairs used to build the vocabulary.")
+    punctuation: Punctuation = option("attached", "attached; separate: marks are words, for models of tokenised text.")
     test_beams: int = option(4, "Beam size of the final test.")
-    test_length_penalty: float | None = option(None, "Exponent of the length in its beam search; the model's own.")
+    test_length_penalty: float | None = option(None, "Length penalty of the final test (default: the model's own).")
     source_word_dropout: float = option(0.0, "Share of source tokens replaced in training.")
-    target_word_dropout: float = option(0.0, "Share of tokens replaced in what the decoder reads; labels stay.")
-    word_dropout_item: str = option("random", "What replaces them: random (items) or unk.")
+    target_word_dropout: float = option(0.0, "Share of decoder input tokens replaced in training; labels stay.")
+    word_dropout_item: str = option("random", "What replaces them: random (vocabulary items) or unk.")
     contribution_steps: list[int] = option([], "Steps at which contributions are measured on --valid.")
-    license: str | None = option(None, "For the card: as the Hub spells it, e.g. cc-by-2.0.")
-    base_model: str | None = option(None, "For the card: Hub name of --model (default: its name, or its card's).")
-    data_names: list[str] = option([], "For the card: names of the data on the Hub (default: --dataset).")
+    license: str | None = option(None, "For the card: license as the Hub spells it, e.g. cc-by-2.0.")
+    base_model: str | None = option(None, "For the card: Hub id of --model (default: its name, or from its card).")
+    data_names: list[str] = option([], "For the card: Hub ids of the datasets (default: --dataset).")
     card_sentences: int = option(20, "For the card: test (or validation) pairs of the contribution curve; 0 for none.")
 
     @property
     def codes(self) -> tuple[str, str]:
-        """Language codes for a many-language checkpoint."""
+        """Language codes for a multilingual checkpoint."""
         return self.source_code or self.source_lang, self.target_code or self.target_lang
 
 
@@ -108,7 +108,7 @@ def check_data(data: DataArguments, config: Any) -> None:
     while not place.exists():
         place = place.parent
     if not place.is_dir() or not os.access(place, os.W_OK):
-        raise InputError("--output_dir", config.output_dir, "cannot be created or written to", "name another")
+        raise InputError("--output_dir", config.output_dir, "cannot be created or written to", "choose another folder")
 
 
 def open_split(data: DataArguments, split: str) -> Iterable[tuple[str, str]]:

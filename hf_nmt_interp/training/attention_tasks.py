@@ -75,7 +75,7 @@ class Task:
         return model
 
     def looked_at(self, on: str) -> list[Example]:
-        """The validation set, or as many examples of the training set, drawn at random but always the same."""
+        """The validation set, or as many training examples, a fixed random sample."""
         if on == "valid":
             return self.valid
         return Random(0).sample(self.train, min(self.max_valid, len(self.train)))
@@ -85,7 +85,7 @@ class Task:
         return pad_batch(examples, self.fields["pad_token_id"])
 
     def batches(self, on: str = "valid") -> Iterator[dict[str, Tensor]]:
-        """A set in batches of like length, always the same."""
+        """A set in batches of similar length, always the same."""
         rows = sorted(self.looked_at(on), key=lambda example: (len(example["input_ids"]), len(example["labels"])))
         for cut in cut_by_tokens(list(map(sizes_of, rows)), self.valid_tokens):
             yield self.collate(rows[cut])
@@ -108,7 +108,7 @@ class Translation(Task):
         super().__init__(study, data)
         if study.embeddings:
             raise InputError(
-                "--embeddings", study.embeddings, "are of words, but translators read SentencePiece pieces"
+                "--embeddings", study.embeddings, "are word vectors, but translators read SentencePiece pieces"
             )
         self.max_length = study.max_length
         for split in ("train", "valid"):
@@ -138,7 +138,7 @@ class Translation(Task):
 
 
 class Classification(Task):
-    """Texts and their classes, the LSTM classifier; the set with planted keywords if there is no other."""
+    """Texts and their classes, the LSTM classifier; by default the generated set with planted keywords."""
 
     EARLY, EVERY = (0, 10, 50, 100, 150, 200, 250), 250
     MODEL = lstm.LSTMAttentionForSequenceClassification
@@ -169,7 +169,7 @@ class Classification(Task):
         return [(label, separate_punctuation(" ".join(words)).split()) for label, words in texts]
 
     def make_model(self, run: TrainingRun) -> Any:
-        """A new model, or the proxy; word vectors of --embeddings are the first ones of the model's words."""
+        """A new model, or the proxy; the model's embeddings start from the word vectors of --embeddings."""
         model = super().make_model(run)
         if self.embeddings and run.attention_mode:
             vectors = read_vectors(self.embeddings, self.ids.words, model.config.embedding_size)
@@ -183,7 +183,7 @@ class Classification(Task):
         return model
 
     def finish(self, folder: Path, on: list[str]) -> None:
-        """Fit the logistic regression, and look at it on the sets."""
+        """Fit the logistic regression, and evaluate it on the sets."""
         if is_complete(folder / "logistic", 0, on):
             return
         weight, rows = best_logistic(self.train, self.valid, self.fields["vocab_size"], self.fields["num_labels"])
@@ -201,7 +201,7 @@ class Classification(Task):
         return files
 
     def collate(self, examples: list[Example]) -> dict[str, Tensor]:
-        """A padded batch with one label a text [B]."""
+        """A padded batch with one label per text [B]."""
         batch = super().collate(examples)
         return batch | {"labels": batch["labels"][:, 0]}
 
@@ -210,18 +210,18 @@ TASKS: dict[str, Any] = {"translation": Translation, "classification": Classific
 
 
 def make_task(study: Any, data: DataArguments, config: Any) -> Task:
-    """The task that is asked for, with its data read."""
+    """The requested task, with its data read."""
     check_choice("--task", study.task, TASKS)
     check_choice("--performance", study.performance, PERFORMANCES)
     for name in study.on:
         check_choice("--on", name, SNAPSHOTS)
     if study.performance == "bleu" and study.task != "translation":
-        raise InputError("--performance", "bleu", "is for --task translation", "take accuracy")
+        raise InputError("--performance", "bleu", "is supported only for --task translation", "use accuracy")
     return TASKS[study.task](study, data, config)
 
 
 def train_run(name: str, study: Any, task: Task, config: Any) -> None:
-    """Train one of `RUNS` from its last checkpoint; snapshots are taken when the study says so, or else its task."""
+    """Train one of `RUNS` from its last checkpoint; snapshots are taken at the steps of the study, or of its task."""
     steps = evaluation_steps(config.max_steps, study.early_steps or task.EARLY, study.every or task.EVERY)
     run = RUNS[name]
     bleu = partial(task.bleu, sentences=study.bleu_sentences)

@@ -26,7 +26,7 @@ def pad_batch(examples: list[Example], pad_id: int) -> dict[str, Tensor]:
 def cut_by_tokens(sizes: list[tuple[int, int]], budget: int) -> Iterator[slice]:
     """Cut a list of (target, source) sizes into runs whose padded sides hold at most `budget` tokens each.
 
-    A pair longer than the budget is a run of its own.
+    A pair longer than the budget gets its own run.
 
     >>> list(cut_by_tokens([(2, 3), (3, 3), (9, 4)], budget=6))
     [slice(0, 2, None), slice(2, 3, None)]
@@ -42,11 +42,11 @@ def cut_by_tokens(sizes: list[tuple[int, int]], budget: int) -> Iterator[slice]:
 
 
 class TokenBatches(IterableDataset):
-    """Batches of at most `budget` padded tokens a side, shuffled each epoch, dealt in turn to `world` processes.
+    """Batches of at most `budget` padded tokens per side, shuffled each epoch, dealt in turn to `world` processes.
 
-    Where the batches of a list are cut depends on the lengths only, so every epoch has equally many. Each example
-    comes once in an epoch, but for up to `world - 1` batches left over in dealing, which are others in each epoch.
-    A pair longer than the budget is a batch of its own. A stream never ends: it is passed over again and again.
+    Where a list is cut into batches depends on the lengths only, so every epoch has the same number. Each example
+    comes once per epoch, except for up to `world - 1` leftover batches, which are different ones in each epoch.
+    A pair longer than the budget gets its own batch. A stream never ends: it is read again and again.
     The batches of an epoch depend on seed, epoch and budget only.
     """
 
@@ -94,7 +94,7 @@ class TokenBatches(IterableDataset):
                 chunk = list(islice(stream, self.window))
 
     def _batches(self) -> Iterator[list[Example]]:
-        """Those of all processes."""
+        """Batches of all processes."""
         rng = Random(f"{self.seed}-{self.epoch}")
         for examples in self._windows():
             rng.shuffle(examples)  # examples of the same sizes meet others in each epoch

@@ -27,8 +27,8 @@ def load_calibrated(name: str, from_scratch: bool = False, **settings: Any) -> A
     """A translator with calibrated cross-attention, in float32, from a plain or calibrated checkpoint.
 
     Args:
-        name: folder, id on the Hub, or `demo:en-de` and the like for a translator in the box.
-        from_scratch: take the checkpoint's sizes only, and draw new weights.
+        name: folder, id on the Hub, or a bundled translator such as `demo:en-de`.
+        from_scratch: use only the checkpoint's sizes, with new weights.
         settings: of `from_pretrained`, e.g. `fusion="anneal", anneal_steps=3000`.
     """
     kind = class_of_family(CalibratedAttentionMixin, "calibrated", name, load_config(name, "name"))
@@ -48,9 +48,9 @@ def load_calibrated(name: str, from_scratch: bool = False, **settings: Any) -> A
 class CalibrationConfig(TranslationConfig):
     """`TranslationConfig` with the penalty on the masks' distance from 1 and its weight."""
 
-    alpha: float = option(0.1, "Weight of ||1 - m||_2 in the mask network's loss; larger perturbs less.")
+    alpha: float = option(0.1, "Weight of ||1 - m||_2 in the mask network's loss; larger values perturb less.")
     penalty: str = option(
-        "step", "Norm of 1 - m: of each step, averaged (step), or of all masks (global), as released."
+        "step", "Norm of 1 - m: averaged over steps (step), or over all masks (global), as released."
     )
 
     def __post_init__(self):
@@ -58,7 +58,7 @@ class CalibrationConfig(TranslationConfig):
         check_fields(self, "must not be negative", lambda x: x < 0, "alpha")
         check_choice("penalty", self.penalty, PENALTIES)
         if self.gradient_checkpointing:
-            problem = "it would train both losses on all parameters"
+            problem = "is not supported: it would train both losses on all parameters"
             raise InputError("gradient_checkpointing", None, problem, "turn it off")
 
 
@@ -67,13 +67,13 @@ class CalibrationTrainer(TranslationTrainer):
 
     theta gets the gradient of the NMT loss under fused weights, theta_m (all W_Q and W_K) that of -(NMT loss under
     perturbed weights) + alpha ||1 - m||_2, m of the perturbed pass, both from one backward pass. `loss` in the logs is
-    the NMT loss; `perturbed_loss`, `mask_distance` and `mask_mean` are logged beside it, as means over the first
+    the NMT loss; `perturbed_loss`, `mask_distance` and `mask_mean` are logged too, as means over the first
     process's batches since the last log. Evaluation is with fused weights. `max_grad_norm` clips both together.
 
     Args:
         model: a calibrated model, e.g. of `load_calibrated`.
         args: a `CalibrationConfig`.
-        more: as for `Seq2SeqTrainer`.
+        more: further arguments of `Seq2SeqTrainer`.
     """
 
     uses_parts = True
@@ -93,7 +93,7 @@ class CalibrationTrainer(TranslationTrainer):
         self._seen: list[Tensor] = []  # perturbed loss, distance and mean mask of each batch since the last log
 
     def train(self, *args, **kwargs):
-        """Train; the model's configuration then says with which alpha."""
+        """Train, and store alpha in the model's configuration."""
         self.model.config.mask_alpha = self.args.alpha
         return super().train(*args, **kwargs)
 
@@ -126,7 +126,7 @@ class CalibrationTrainer(TranslationTrainer):
         return fused, perturbed, outputs.perturbed_masks, outputs
 
     def log(self, logs: dict[str, Any], *args, **kwargs) -> None:
-        """As always, with what the mask network does."""
+        """Also logs what the mask network does."""
         if "loss" in logs and self._seen:
             found = torch.stack(self._seen).mean(0).tolist()
             names = ("perturbed_loss", "mask_distance", "mask_mean")

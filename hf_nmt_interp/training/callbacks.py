@@ -19,7 +19,7 @@ CONTRIBUTIONS = "contributions.csv"
 
 
 class Stopwatch(TrainerCallback, ExportableState):
-    """Seconds of training, by the clock and of the processor, added up over restarts: checkpoints keep the counts.
+    """Seconds of training, wall-clock and processor time, added up over restarts: checkpoints store them.
 
     >>> Stopwatch(seconds=60).state()["args"]
     {'seconds': 60, 'cpu_seconds': 0.0}
@@ -49,20 +49,20 @@ class ContributionCallback(TrainerCallback):
     """Measures contributions on a fixed evaluation set at chosen steps of any training (voita2021, section 7).
 
     The means over target positions go into the log as e.g. `contributions/random/source_contribution`, the curves into
-    `contributions.csv` of the output folder, which `ContributionStudy.load` reads. The model and the random numbers of
-    the training stay as they are. One process measures, the others wait for it at their next step.
+    `contributions.csv` of the output folder, which `ContributionStudy.load` reads. The model and the random state of
+    the training are not changed. One process measures, the others wait for it at their next step.
 
     Args:
         tokenizer: of the model.
         sources: sentences to choose the evaluation set from.
         targets: their translations.
-        steps: every so many steps, or just these; 0 is before the first.
-        limit: most sentences of the set; the cost of a measurement grows with them.
+        steps: an interval, or a list of steps; 0 is before the first.
+        limit: maximum number of sentences; the cost of a measurement grows with it.
         log: takes the figures, e.g. `trainer.log`; None adds them to the trainer's log history.
-        study: more arguments of `contribution_study`: prefixes (reference and random by default), lengths, method.
+        study: further arguments of `contribution_study`: prefixes (reference and random by default), lengths, method.
     """
 
-    uses_parts = True  # of the model, as of `TranslationTrainer`
+    uses_parts = True  # of the model, see `TranslationTrainer`
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class ContributionCallback(TrainerCallback):
 
 @dataclass(eq=False)
 class SnapshotCallback(TrainerCallback):
-    """Takes snapshots of the model at chosen steps of its training and keeps them in folders of the output folder.
+    """Takes snapshots of the model at chosen steps of its training, and saves them in the output folder.
 
     Snapshots that a resumed run has already taken are not taken again.
     """
@@ -133,7 +133,7 @@ class SnapshotCallback(TrainerCallback):
                 self.log(f"{Path(args.output_dir).name}, step {step}: {self._take(model, name, step, path)}")
 
     def _take(self, model: Any, name: str, step: int, path: Path) -> str:
-        """Take a snapshot on one set; what it shows in short."""
+        """Take a snapshot on one set; returns a short summary."""
         scores = [*self.scores, *(self.last_scores if step == max(self.steps) else ())]
         found = take_snapshot(model, self.batches(name), scores)
         text = f"{100 * found.performance:.1f} % right"

@@ -1,4 +1,4 @@
-"""Candidates of encoded sources: drawn, and scored in chunks under a memory budget."""
+"""Draws candidates for encoded sources, and scores them in chunks under a memory budget."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -122,7 +122,7 @@ class CandidateScorer:
 
 
 class _Known(torch.autograd.Function):
-    """A value whose gradients with respect to tensors are known; launchers see them in the one backward pass."""
+    """A value whose gradients with respect to tensors are known, passed on in the one backward pass."""
 
     @staticmethod
     def forward(ctx, value, gradients, *tensors):
@@ -136,7 +136,7 @@ class _Known(torch.autograd.Function):
 
 
 def _add(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    """Their sum, made in the place of the first."""
+    """Their sum, computed in place in the first."""
     return b if a is None else a if b is None else a.add_(b)
 
 
@@ -159,7 +159,7 @@ def ids_of(setting: int | list[int] | None) -> set[int]:
 
 
 def until(ids: Sequence[int], ends: set[int]) -> tuple[int, ...]:
-    """Ids up to the first that ends a translation.
+    """Ids up to the first one that ends a translation.
 
     >>> until([5, 6, 0, 9, 9], {0})
     (5, 6, 0)

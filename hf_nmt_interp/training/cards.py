@@ -1,4 +1,4 @@
-"""Cards of training runs: what a trainer knows of its model, as data for `report.cards`."""
+"""Cards of training runs: what a trainer knows about its model, as data for `report.cards`."""
 
 import dataclasses
 from enum import Enum
@@ -28,7 +28,7 @@ def changed_arguments(config: Any) -> dict[str, str]:
 
 
 def hub_name(model: str | None) -> str | None:
-    """Hub repository of the model that a training starts from, by its name or the card in its folder, if they tell."""
+    """Hub repository of the model that a training starts from, from its name or the card in its folder, if known."""
     if model is None or model.startswith("demo:"):
         return None
     if not Path(model).exists():

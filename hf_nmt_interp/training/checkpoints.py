@@ -1,4 +1,4 @@
-"""Checkpoints: which are complete, and the mean of the last few."""
+"""Checkpoints: find complete ones, and average the last few."""
 
 import json
 import re
@@ -26,9 +26,9 @@ UNFINISHED = "unfinished"  # folder of a run where a checkpoint is while it is w
 def list_checkpoints(folder: str | Path, *, complete: bool = True, resumable: bool = False) -> list[Path]:
     """`checkpoint-<step>` folders of a training run, oldest first.
 
-    Complete ones have weights and `trainer_state.json`, and no file is cut off; ours get their names when they are
-    whole, and are in `unfinished` before. Resumable ones also have what resuming needs, such as `optimizer.pt`, unless
-    the run saves models only.
+    Complete ones have weights and `trainer_state.json`, and no truncated file; checkpoints of this package are written
+    to `unfinished` and renamed when they are complete. Resumable ones also have what resuming needs, such as
+    `optimizer.pt`, unless the run saves models only.
     """
     pattern = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
     steps = {path: match for path in Path(folder).glob("*/") if (match := pattern.fullmatch(path.name))}
@@ -44,7 +44,7 @@ def write_checksums(checkpoint: Path) -> None:
 
 
 def check_checksums(checkpoint: str | Path) -> None:
-    """Refuse a checkpoint whose files are not as they were written; others than ours have no checksums."""
+    """Raise if files of a checkpoint were changed; checkpoints of other packages have no checksums."""
     place = Path(checkpoint)
     if not (place / CHECKSUMS).exists():
         _check_state(place / STATE)
@@ -56,7 +56,7 @@ def check_checksums(checkpoint: str | Path) -> None:
         raise InputError(str(place / CHECKSUMS), None, f"is damaged ({error})", remedy) from error
     for name, checksum in sums.items():
         if not (place / name).is_file() or file_fingerprint(place / name) != checksum:
-            raise InputError(str(place / name), None, "is not as it was written", remedy)
+            raise InputError(str(place / name), None, "was changed after it was written", remedy)
 
 
 def _check_state(file: Path) -> None:

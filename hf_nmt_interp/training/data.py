@@ -1,4 +1,4 @@
-"""From pairs of sentences to examples of ids."""
+"""Turns sentence pairs into examples of ids."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from hf_nmt_interp.text.corpus import Example, Pair
 def encode_examples(tokenizer: Any, pairs: Iterable[Pair], max_length: int, *, cut: bool = False) -> Iterator[Example]:
     """Tokenise pairs of sentences; those with an empty side or more than `max_length` tokens on a side are left out.
 
-    With `cut` every pair is kept, cut to `max_length` (for tests, where each has its reference).
+    With `cut` every pair is kept, truncated to `max_length` (for test sets, where each has a reference).
     """
     pairs = iter(pairs)
     while chunk := list(islice(pairs, 1000)):
@@ -25,7 +25,7 @@ def encode_examples(tokenizer: Any, pairs: Iterable[Pair], max_length: int, *, c
 
 @dataclass(frozen=True)
 class Restartable:
-    """An iterable that starts over at each `iter()`: a stream that training can pass over more than once."""
+    """An iterable that starts over at each `iter()`: a stream that training can read more than once."""
 
     start: Callable[[], Iterator[Any]]
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def candidate_set(samples: Iterable[Sequence[int]], reference: Sequence[int] | None = None) -> list[tuple[int, ...]]:
-    """S(x): the unique candidates in the order of their first appearance, the reference, if given, before them.
+    """S(x): the unique candidates in the order of their first appearance, after the reference, if given.
 
     >>> candidate_set([[5, 0], [6, 0], [5, 0], [7, 0]], reference=[7, 0])
     [(7, 0), (5, 0), (6, 0)]

@@ -5,12 +5,12 @@ from typing import Any
 
 
 def make_shardable(model: Any, plugin: Any) -> None:
-    """Do with a translator what accelerate has no eye for, before it shards the model.
+    """Prepare a translator for sharding where accelerate alone is not enough.
 
-    A weight that several modules have must be sharded with all of them in one group. accelerate does so for the input
-    and the output embedding; the encoder and the decoder have the same weight too. It leaves alone what is sharded.
-    And what is never saved, Marian's sinusoidal positions, must not wait for gradients: an optimizer has no state of
-    it that could be read again. accelerate's plugin tells how to shard.
+    A weight that several modules share must be sharded with all of them in one group. accelerate does so for the input
+    and output embeddings, but the encoder and the decoder share that weight too. What is already sharded is left
+    alone. Weights that are never saved, Marian's sinusoidal positions, must not require gradients: the optimizer has
+    no state for them that could be restored. accelerate's plugin determines how to shard.
     """
     from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 

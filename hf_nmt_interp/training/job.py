@@ -1,4 +1,4 @@
-"""One training of a script: the trainer on its text, resuming, the final test, what is written."""
+"""One training of a script: the trainer on its data, resuming, the final test, and the outputs."""
 
 import gc
 import json
@@ -39,7 +39,7 @@ def bleu_and_chrf(tokenizer: Any, references: list[str], prediction) -> dict[str
 
 
 def without_tokens(argv: Sequence[str]) -> list[str]:
-    """A command line with the values of `--hub_token` and the like hidden, and what looks like a token of the Hub.
+    """A command line without the values of `--hub_token` and similar, and without anything like a Hub token.
 
     >>> without_tokens(["train.py", "--hub_token", "hf_abc", "--push_to_hub_token=hf_abc", "--seed", "1"])
     ['train.py', '--hub_token', '***', '--push_to_hub_token=***', '--seed', '1']
@@ -54,7 +54,7 @@ def without_tokens(argv: Sequence[str]) -> list[str]:
 
 
 def command() -> str:
-    """The command that runs, with the values of tokens hidden."""
+    """The current command, with the values of tokens hidden."""
     script, *words = without_tokens(sys.argv)
     place = Path(script).resolve()
     if place.parent == Path(__file__).resolve().parents[1] / "trainer_scripts":  # installed
@@ -65,7 +65,7 @@ def command() -> str:
 
 
 def find_checkpoint(config: Any) -> str | None:
-    """The checkpoint to resume from: the one asked for, else the last complete one in the output folder."""
+    """The checkpoint to resume from: the requested one, else the last complete one in the output folder."""
     if given := config.resume_from_checkpoint:
         if not Path(given).is_dir():
             raise InputError("--resume_from_checkpoint", given, "is not a folder", "leave it out for the last one")
@@ -76,8 +76,8 @@ def find_checkpoint(config: Any) -> str | None:
         last = list_checkpoints(config.output_dir, complete=False)[-1:]
         left = [path for path in last if path not in complete]
         for path in left + list_checkpoints(Path(config.output_dir, UNFINISHED), complete=False):
-            print(f"{path} is incomplete (stopped while it was written) and will be ignored")
-        print(f"Going on from {complete[-1]}" if complete else f"A new run in {config.output_dir}")
+            print(f"{path} is incomplete (interrupted while saving) and is ignored")
+        print(f"Resuming from {complete[-1]}" if complete else f"Starting a new run in {config.output_dir}")
     if not complete:
         return None
     check_checksums(complete[-1])
@@ -85,7 +85,7 @@ def find_checkpoint(config: Any) -> str | None:
 
 
 def make_collator(model: Any, tokenizer: Any, data: DataArguments) -> Any:
-    """Padding, and word dropout if the arguments ask for it."""
+    """Pads, with word dropout if the arguments enable it."""
     pad = partial(pad_batch, pad_id=tokenizer.pad_token_id)
     source, target = data.source_word_dropout, data.target_word_dropout
     if not (source or target):
@@ -97,7 +97,7 @@ class Job:
     """A trainer, `TranslationTrainer` or a subclass, on the data of a script.
 
     Training pairs with more than `max_length` tokens on a side, or than the model has positions, are dropped, others
-    are cut. `base` is the name of the checkpoint that the model came from.
+    are truncated. `base` is the name of the checkpoint that the model came from.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Job:
         limits = map(positions, (model.get_encoder(), model.get_decoder()))
         room = min(filter(None, limits), default=max_length)
         if room < max_length and config.process_index == 0:
-            print(f"--max_length: {max_length} is more than the model's {room} positions, so it is {room}")
+            print(f"--max_length: {max_length} is more than the model's {room} positions, using {room}")
         self.max_length = max_length = min(max_length, room)
         self.valid_pairs, self.test_pairs = read_split(data, "valid"), read_split(data, "test")
         callbacks: list[Any] = [self.stopwatch]
@@ -142,10 +142,10 @@ class Job:
         except KeyboardInterrupt as stop:
             kept = list_checkpoints(config.output_dir, resumable=True)
             text = f"{kept[-1]} is kept; run the same command again to resume from it" if kept else ""
-            raise KeyboardInterrupt(text or "no checkpoint was written yet; the same command starts again") from stop
+            raise KeyboardInterrupt(text or "no checkpoint was saved yet; the same command starts over") from stop
         if bad := next((name for name, w in self.trainer.model.named_parameters() if not w.isfinite().all()), None):
             remedy = "train in another --output_dir, with a lower learning rate or a longer warm-up"
-            raise InputError("training", None, f"led to NaN or inf in {bad}", remedy)
+            raise InputError("training", None, f"gave NaN or inf in {bad}", remedy)
         watch, steps = self.stopwatch, self.trainer.state.global_step
         return {"train_seconds": watch.seconds, "train_cpu_seconds": watch.cpu_seconds, "train_steps": steps}
 
@@ -179,10 +179,10 @@ class Job:
         self.end()
 
     def end(self) -> None:
-        """End the group of processes, but before it the model that DDP wrapped.
+        """Free the model that DDP wrapped, then end the process group.
 
-        If that were freed later, it would be the last to know the group, and torch might wait forever for a thread of
-        the group that waits for Python's lock.
+        If the model were freed later, it would hold the last reference to the group, and torch might wait forever for
+        a thread of the group that waits for the GIL.
         """
         self.trainer.accelerator.free_memory()
         self.trainer.model_wrapped = self.trainer.model
@@ -190,27 +190,27 @@ class Job:
         self.trainer.accelerator.end_training()
 
     def _model(self) -> Any:
-        """The trained model; with FSDP, of which a process has only its part, as it was saved."""
+        """The trained model; with FSDP, where a process has only its part, the saved one."""
         args = self.trainer.args
         whole = not self.trainer.is_fsdp_enabled
         return self.trainer.model if whole else load_model(AutoModelForSeq2SeqLM, args.output_dir).to(args.device)
 
     def push(self, folder: str | Path) -> None:
-        """Send a saved model with its card, if the arguments say so."""
+        """Upload a saved model with its card, if the arguments ask for it."""
         if self.trainer.args.push_to_hub:
             print(f"Pushed: {self.trainer.push_saved(folder).url}")
 
     def write(self, results: dict[str, Any]) -> None:
-        """`results.json` in the output folder, with the command that made them."""
+        """Write `results.json` in the output folder, with the command."""
         path = Path(self.trainer.args.output_dir) / "results.json"
         write_whole(path, json.dumps({"command": command(), **results}, indent=2))
 
     def write_card(
         self, folder: str | Path, results: dict[str, Any], model: Any, export: str | None = None, shared: bool = True
     ) -> None:
-        """The card of a saved model, from what the run knows of it; the same in `export`, with the model in float16.
+        """Write the card of a saved model, from what the run knows; the same in `export`, with the model in float16.
 
-        Only the model that `push` sends, a `shared` one, has its name on the Hub.
+        Only a `shared` model, which `push` uploads, gets its name on the Hub.
         """
         data, tokenizer = self.data, self.trainer.processing_class
         pairs = (self.test_pairs or self.valid_pairs)[: data.card_sentences]

@@ -27,7 +27,7 @@ def load_gated(name: str, gated_attentions: str | list[str] = "all", **settings:
     """A translator with gates on its heads, in float32, from a plain, gated or pruned checkpoint.
 
     Args:
-        name: folder, id on the Hub, or `demo:en-de` and the like for a translator in the box.
+        name: folder, id on the Hub, or a bundled translator such as `demo:en-de`.
         gated_attentions: kinds of attention that get open gates where they have none: "encoder", "decoder", "cross"
             or "all"; an empty list adds none.
         settings: of `from_pretrained`, e.g. `gate_init=2.0`.
@@ -51,9 +51,9 @@ class L0Config(TranslationConfig):
 
     penalty: float = option(0.005, "Weight lambda of L_C, the expected number of open heads; larger closes more.")
     penalty_warmup_steps: int = option(50, "Steps over which lambda grows from 0.")
-    gate_learning_rate: float = option(0.05, "Of the gates, where the others have `learning_rate`; same schedule.")
+    gate_learning_rate: float = option(0.05, "Learning rate of the gates; other weights use `learning_rate`.")
     gated_attentions: list[str] = option(["all"], "Kinds with gates: encoder, decoder, cross, or all.")
-    freeze: str | None = option(None, "`decoder`: train encoder and gates only, for gates on the encoder.")
+    freeze: str | None = option(None, "`decoder` trains only the encoder and its gates.")
 
     def __post_init__(self):
         super().__post_init__()
@@ -65,20 +65,20 @@ class L0Config(TranslationConfig):
             problem = f"has others than all, {', '.join(KINDS)}"
             raise InputError("gated_attentions", self.gated_attentions, problem) from error
         if self.freeze not in (None, "decoder"):
-            raise InputError("freeze", self.freeze, "is not one of decoder", "or leave it out")
+            raise InputError("freeze", self.freeze, "is not supported", "use decoder, or leave it out")
 
 
 class L0Trainer(TranslationTrainer):
     """`TranslationTrainer` for a gated model.
 
-    Each process draws its own gates for each batch, from `seed` + its rank, and so does each batch of an accumulated
-    step; gradients are averaged. L_C counts once a step, however many batches and processes make it. Evaluation is
+    Each process draws its own gates for each batch, from `seed` + its rank, also within an accumulated step;
+    gradients are averaged. L_C counts once per step, however many batches and processes there are. Evaluation is
     with gates of 0 and 1 and without L_C. Open heads are logged, and written to `gates.csv` in the output folder.
 
     Args:
-        model: a gated model, e.g. of `load_gated`; gates that `gated_attentions` asks for are added.
+        model: a gated model, e.g. of `load_gated`; gates for `gated_attentions` are added.
         args: an `L0Config`.
-        more: as for `Seq2SeqTrainer`.
+        more: further arguments of `Seq2SeqTrainer`.
     """
 
     args: L0Config
@@ -89,7 +89,7 @@ class L0Trainer(TranslationTrainer):
         if not hasattr(model, "l0_penalty"):
             raise InputError("model", None, f"{type(model).__name__} has no gates", "load it with load_gated")
         if extra := [kind for kind in kinds_of(model.config.gated_attentions) if kind not in args.gated_attentions]:
-            problem = f"is not all: the model also has gates on {', '.join(extra)}"
+            problem = f"is incomplete: the model also has gates on {', '.join(extra)}"
             raise InputError("gated_attentions", args.gated_attentions, problem, "name them too")
         model.add_gates(args.gated_attentions)
         if args.freeze:
@@ -98,7 +98,7 @@ class L0Trainer(TranslationTrainer):
         self.add_callback(GateHistory())
 
     def create_optimizer(self, model=None):
-        """As always, with a group of their own for the gates: another rate, no decay towards 0."""
+        """The usual optimizer, with a separate group for the gates: another rate, no weight decay."""
         if self.optimizer is None:
             optimizer: Any = super().create_optimizer(model)
             gates = gate_parameters(self.model)
@@ -109,7 +109,7 @@ class L0Trainer(TranslationTrainer):
         return self.optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer=None):
-        """As always; the Noam schedule, which knows one rate only, is scaled for the gates."""
+        """The usual scheduler; the Noam schedule, which has a single rate, is scaled for the gates."""
         is_new = self.lr_scheduler is None
         scheduler: Any = super().create_scheduler(num_training_steps, optimizer)
         if is_new and self.args.noam_scale:
@@ -123,7 +123,7 @@ class L0Trainer(TranslationTrainer):
         return self.args.penalty * ramp(step, self.args.penalty_warmup_steps)
 
     def compute_loss(self, model, inputs: dict[str, Any], return_outputs=False, num_items_in_batch=None):
-        """Cross entropy per target token + lambda L_C; of evaluation, cross entropy only."""
+        """Cross entropy per target token + lambda L_C; in evaluation, cross entropy only."""
         found = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         if not model.training:
             return found
@@ -135,14 +135,14 @@ class L0Trainer(TranslationTrainer):
         return (loss, *outputs) if return_outputs else loss
 
     def log(self, logs: dict[str, Any], *args, **kwargs) -> None:
-        """As always, with the heads of each layer: expected to be open, and kept if training ended here."""
+        """Also logs the heads of each layer: expected open heads, and those kept if training ended here."""
         if "loss" in logs:
             logs |= {"penalty_weight": self.penalty_weight(self.state.global_step), **count_heads(self.model)}
         super().log(logs, *args, **kwargs)
 
 
 def freeze_decoder(model: Any) -> None:
-    """Exclude the decoder from training, with the output projection and embeddings it shares, but no gates."""
+    """Exclude the decoder from training, with the output projection and embeddings it shares, but not its gates."""
     gates = set(map(id, gate_parameters(model)))
     for parameter in chain(model.get_decoder().parameters(), model.get_output_embeddings().parameters()):
         parameter.requires_grad_(id(parameter) in gates)
@@ -163,7 +163,7 @@ def count_heads(model: Any) -> dict[str, float]:
 class GateHistory(TrainerCallback):
     """Writes every gate at every log to `gates.csv`: step, kind, layer, head, log_alpha and open = 1 - P(g = 0).
 
-    A resumed run continues the file from the step of its checkpoint. Logs before the training are left out.
+    A resumed run continues the file from the step of its checkpoint. Logs before training are left out.
     """
 
     _last = math.inf

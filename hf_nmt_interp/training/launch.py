@@ -1,4 +1,4 @@
-"""The entry of the training scripts: arguments, errors of the user in one line, several processes, one training."""
+"""Entry point of the training scripts: arguments, user errors in one line, several processes, one training."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from hf_nmt_interp.text.locks import Terminated, locked, stoppable
 
 
 def run_script(main: Callable[[], None]) -> None:
-    """Call a script's `main`; one line on stderr for an error of the user or a full disk (exit code 2), Ctrl-C
+    """Call a script's `main`; one line on stderr for a user error or a full disk (exit code 2), Ctrl-C
     and SIGTERM.
     """
     code = 2
@@ -30,13 +30,13 @@ def run_script(main: Callable[[], None]) -> None:
     except Exception as error:
         if write_problem(error) is None:
             raise
-        text = f"cannot write: {error}; make room and run the same command again to resume from the last checkpoint"
+        text = f"cannot write: {error}; free space and run the same command again to resume from the last checkpoint"
     print(f"{Path(sys.argv[0]).name}: {printable(text)}", file=sys.stderr)
     sys.exit(code)
 
 
 def read_arguments(parser: Any, words: Sequence[str] | None = None) -> tuple[Any, ...]:
-    """An object for each dataclass of a script's parser; what is wrong with the command line is an `InputError`."""
+    """An object for each dataclass of a script's parser; raises `InputError` for a bad command line."""
     try:
         *found, unknown = parser.parse_args_into_dataclasses(words, return_remaining_strings=True)
     except InputError:
@@ -45,12 +45,12 @@ def read_arguments(parser: Any, words: Sequence[str] | None = None) -> tuple[Any
         raise InputError("arguments", None, str(error)) from error
     if unknown:
         name = unknown[0].partition("=")[0]  # without its value, which may be a token
-        raise InputError(name, None, "there is no such argument", "see --help (no short forms)")
+        raise InputError(name, None, "is not a known argument", "see --help; abbreviations are not supported")
     return tuple(found)
 
 
 def training_parser(own: Any, config: str) -> Any:
-    """The parser of a script: dataclasses of its own arguments, of the data, of its trainer, e.g. "mrt.MRTConfig"."""
+    """The parser of a script, for its own arguments, the data and its trainer's config, e.g. "mrt.MRTConfig"."""
     from transformers import HfArgumentParser
 
     from hf_nmt_interp.training.arguments import DataArguments
@@ -89,7 +89,7 @@ def run_training(
 
 
 def only_run(folder: str | Path) -> AbstractContextManager[None]:
-    """Refuse other runs in an `--output_dir` meanwhile."""
+    """Context that keeps other runs out of an `--output_dir`."""
     first = os.environ.get("RANK", "0") == "0"
     return locked(folder, "--output_dir") if first else nullcontext()
 
@@ -104,9 +104,9 @@ def without_gpu_but_distributed() -> bool:
 def start_missing_processes(module: str | None = None) -> None:
     """Make `accelerate launch --num_processes N script` run N processes on machines without a GPU.
 
-    There accelerate starts only one a machine (without `--multi_gpu` or MPI) and says nothing. Call this first in a
-    script (or the `module` that `-m` named): it replaces the lone process by its share of N of `torchrun`; everywhere
-    else it does nothing.
+    There accelerate silently starts only one per machine (without `--multi_gpu` or MPI). Call this first in a script
+    (or the `module` that `-m` named): it replaces the lone process by its share of N processes of `torchrun`;
+    everywhere else it does nothing.
     """
     if not is_lone():
         return
@@ -128,13 +128,13 @@ def start_missing_processes(module: str | None = None) -> None:
 
 
 def is_lone() -> bool:
-    """Whether `accelerate launch` started this process, for several, but nothing says which of them it is."""
+    """Whether `accelerate launch` started this process, as one of several, but without a rank."""
     # accelerate sets the first two for more than one process, every real launcher the third
     return "MASTER_PORT" in os.environ and "ACCELERATE_MIXED_PRECISION" in os.environ and "RANK" not in os.environ
 
 
 def _asked_for() -> tuple[int, int, int]:
-    """Processes, machines and this machine's number, of the command line or configuration of `accelerate launch`."""
+    """Processes, machines and this machine's rank, from the command line or configuration of `accelerate launch`."""
     import psutil
     from accelerate.commands.config.config_args import default_config_file, load_config_from_file
     from accelerate.commands.launch import launch_command_parser

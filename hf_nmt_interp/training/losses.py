@@ -51,7 +51,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Cross entropy with uniform smoothing (Vaswani et al. 2017) of logits [..., V], summed over labels but -100.
+    """Cross entropy with uniform smoothing (Vaswani et al. 2017) of logits [..., V], summed over labels except -100.
 
     >>> label_smoothed_cross_entropy(torch.zeros(1, 2, 4), torch.tensor([[3, -100]]), 0.1).exp().round().item()
     4.0
@@ -65,7 +65,7 @@ def linear_cross_entropy(
     """`label_smoothed_cross_entropy(hidden @ weight.T + bias, labels)` without ever holding all logits.
 
     hidden [..., d], weight [V, d], bias [V] (gets no gradient), labels [...] (-100 is ignored), and constant
-    `position_weights` [...] of the losses, or None. `NarrowProducts` holds for its products.
+    `position_weights` [...] of the losses, or None. Its products respect `NarrowProducts`.
     """
     kept = labels != -100
     rows = None if position_weights is None else position_weights[kept]

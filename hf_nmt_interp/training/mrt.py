@@ -35,18 +35,18 @@ _LENGTHS = 0.5, 1.5  # length ratios outside which a user is warned
 class MRTConfig(TranslationConfig):
     """`TranslationConfig` with the candidates, the risk and the sharpness of P~."""
 
-    learning_rate: float = option(1e-5, "Of a converged translator's fine-tuning.")
-    logging_steps: float = option(10, "Steps between logs; only a log shows the candidates' figures and warns.")
+    learning_rate: float = option(1e-5, "Learning rate, for fine-tuning a converged translator.")
+    logging_steps: float = option(10, "Steps between logs; statistics of candidates and warnings come with logs.")
     candidates: int = option(50, "Candidates drawn for each source; duplicates count once.")
     search: str = option("sample", "How they are drawn: sample (from the whole distribution), top_p or beam.")
-    top_p: float = option(0.95, "Mass that top_p samples are drawn from.")
+    top_p: float = option(0.95, "Probability mass that top_p samples from.")
     add_reference: bool = option(True, "Make the reference a candidate.")
     alpha: float = option(0.005, "Sharpness of P~, which is proportional to P^alpha.")
-    length_normalisation: bool = option(False, "Take P^(alpha / length) instead.")
-    risk: str = option("bleu", "Or subword_bleu, chrf, ter; others by the trainer's `risk`.")
+    length_normalisation: bool = option(False, "Use P^(alpha / length) instead.")
+    risk: str = option("bleu", "bleu, subword_bleu, chrf or ter; for others use the trainer's `risk`.")
     cross_entropy: float = option(0.0, "Weight of the reference's cross entropy per token, with target word dropout.")
-    max_length_ratio: float = option(2.0, "Candidates end at this many times a batch's longest reference, plus 10.")
-    candidate_tokens: int = option(2048, "Memory budget: most padded candidate tokens that are scored at a time.")
+    max_length_ratio: float = option(2.0, "Maximum candidate length: this times the longest reference, plus 10.")
+    candidate_tokens: int = option(2048, "Memory budget: maximum padded candidate tokens scored at a time.")
 
     def __post_init__(self):
         super().__post_init__()
@@ -55,11 +55,11 @@ class MRTConfig(TranslationConfig):
         check_choice("search", self.search, SEARCHES)
         check_fields(self, "must be above 0 and at most 1", lambda x: not 0 < x <= 1, "top_p")
         check_fields(self, "must not be negative", lambda x: x < 0, "cross_entropy")
-        check_fields(self, "must be 0: a risk has no labels", bool, "label_smoothing_factor")
+        check_fields(self, "must be 0, because a risk has no labels", bool, "label_smoothing_factor")
 
 
 class RiskProgress(ProgressCallback):
-    """The progress bar with the last figures of the candidates behind it."""
+    """The progress bar, followed by the latest statistics of the candidates."""
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         super().on_log(args, state, control, logs, **kwargs)
@@ -75,21 +75,21 @@ class MRTTrainer(TranslationTrainer):
     gives their log P, hence P~ and the weights alpha P~ (Delta - R) of the gradient; one forward and backward pass
     over the unique candidates, in chunks of `candidate_tokens`, then gives the exact gradient of R.
 
-    Dropout is off in all of this: candidates are drawn from the very distribution whose risk is differentiated. Word
-    dropout on the source is read by all; on the target it is for the cross entropy of the reference only. The
+    Dropout is off: candidates are drawn from the same distribution whose risk is differentiated. Word dropout on the
+    source applies to everything; on the target it applies to the cross entropy of the reference only. The
     reference is the label row up to its EOS, its text what the tokenizer makes of the ids. R counts each source once,
-    however batches, accumulation and processes cut a step. Each process draws with `seed` + its rank.
+    however a step is split into batches, accumulation and processes. Each process draws with `seed` + its rank.
 
-    Logged are means since the last log: `unique_candidates` of a set; `sample_risk`, of the candidates as drawn;
+    The log has means since the last log: `unique_candidates` of a set; `sample_risk`, of the candidates as drawn;
     `reference_share` and `candidate_entropy` (nats) of P~; `length_ratio` of drawn candidates to references;
-    `tokens_per_second` drawn and scored. A warning says when few candidates are unique or their lengths are off.
+    `tokens_per_second` drawn and scored. It warns if few candidates are unique or their lengths are off.
 
     Args:
-        model: any encoder-decoder Transformer, best a converged one.
+        model: any encoder-decoder Transformer, ideally a converged one.
         args: an `MRTConfig`.
         processing_class: its tokenizer.
         risk: a function (candidates, reference) -> risks of texts, instead of the config's; see `metrics.risks`.
-        more: as for `Seq2SeqTrainer`.
+        more: further arguments of `Seq2SeqTrainer`.
     """
 
     args: MRTConfig
@@ -100,7 +100,7 @@ class MRTTrainer(TranslationTrainer):
         self, model: Any, args: MRTConfig, *, processing_class: Any = None, risk: Risk | None = None, **more: Any
     ) -> None:
         if processing_class is None:
-            raise InputError("processing_class", None, "None, but the risk compares texts", "give the tokenizer")
+            raise InputError("processing_class", None, "is None, but the risk compares texts", "give the tokenizer")
         if not model._supports_default_dynamic_cache():
             problem = f"{type(model).__name__} is not a Transformer with a cache to draw candidates with"
             raise InputError("model", None, problem)
@@ -116,7 +116,7 @@ class MRTTrainer(TranslationTrainer):
             self.add_callback(RiskProgress())
 
     def compute_loss(self, model, inputs: dict[str, Any], return_outputs=False, num_items_in_batch=None):
-        """Expected risk per source (+ cross entropy of the reference); of evaluation, cross entropy per token."""
+        """Expected risk per source (+ cross entropy of the reference); in evaluation, cross entropy per token."""
         if not model.training:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         began, args = time.monotonic(), self.args
@@ -161,7 +161,7 @@ class MRTTrainer(TranslationTrainer):
         return sources, references, log_probs[:size], log_probs[-size:], outputs
 
     def _limit(self, references: Sequence[Sequence[int]]) -> int:
-        """Most tokens of a candidate."""
+        """Maximum tokens of a candidate."""
         longest = int(self.args.max_length_ratio * max(map(len, references))) + 10
         room = positions(self.model.get_decoder())
         return min(limit for limit in (longest, self.args.generation_max_length, room) if limit)
@@ -187,12 +187,12 @@ class MRTTrainer(TranslationTrainer):
         return found
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Tensor:
-        """Sources of a step, those of all processes."""
+        """Number of sources in a step, over all processes."""
         count = torch.tensor(sum(len(batch["labels"]) for batch in batch_samples), device=device)
         return self.accelerator.gather(count).sum() if self.args.average_tokens_across_devices else count
 
     def _watch(self, references, sets, drawn, risks, shares: Tensor, seconds: float) -> None:
-        """Add the figures of a batch to those that the next log will show."""
+        """Add the statistics of a batch to the next log."""
         by_ids = [dict(zip(found, row, strict=True)) for found, row in zip(sets, risks, strict=True)]
         by_draw = [sum(risk[s.ids] for s in row) / len(row) for risk, row in zip(by_ids, drawn, strict=True)]
         figures = {
@@ -209,7 +209,7 @@ class MRTTrainer(TranslationTrainer):
             self._sums[name] += figure
 
     def log(self, logs: dict[str, float], *args, **kwargs) -> None:
-        """As always, with the figures of the candidates since the last log, over all processes."""
+        """Also logs the statistics of the candidates since the last log, over all processes."""
         if "loss" in logs and self._sums:
             logs |= self._figures()
         super().log(logs, *args, **kwargs)
@@ -228,7 +228,7 @@ class MRTTrainer(TranslationTrainer):
         return {name: round(figure, 4) for name, figure in figures.items()}
 
     def _warn(self, unique: float, ratio: float) -> None:
-        """Tell once of each way in which the candidates collapse."""
+        """Warn once about each way in which the candidates collapse."""
         candidates = self.args.candidates
         fewest = max(1.0, _FEW * candidates) + self.args.add_reference  # the reference is always there
         few = unique <= fewest, f"only {unique:.1f} of {candidates} candidates are unique"
@@ -236,5 +236,5 @@ class MRTTrainer(TranslationTrainer):
         for kind, (is_so, text) in {"few": few, "length": length}.items():
             if is_so and kind not in self._warned and self.is_world_process_zero():
                 self._warned.add(kind)
-                advice = "such a set says little: start from a converged model, lower learning_rate or alpha"
+                advice = "such candidates say little: start from a converged model, lower learning_rate or alpha"
                 logger.warning("step %d: %s; %s", self.state.global_step, text, advice)

@@ -1,4 +1,4 @@
-"""Models and tokenizers to be trained: new ones, or those of a checkpoint."""
+"""Models and tokenizers to train: new ones, or from a checkpoint."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ from hf_nmt_interp.training.vocabulary import train_marian_tokenizer
 
 
 def load_checkpoint(name: str, data: DataArguments, load: Callable[[str], Any] | None = None) -> tuple[Any, Any]:
-    """The seq2seq model to start from, in float32, and its tokenizer; `load` is for a class of one's choice."""
+    """The seq2seq model to start from, in float32, and its tokenizer; `load` can load another class."""
     try:
         model = load(name) if load else load_model(AutoModelForSeq2SeqLM, name)
         if not load and hasattr(model, "without_head"):
@@ -35,7 +35,7 @@ def load_checkpoint(name: str, data: DataArguments, load: Callable[[str], Any] |
 
 
 def new_tokenizer(data: DataArguments, config: Any, vocab_size: int, max_length: int) -> Any:
-    """A tokenizer made of the training pairs; the one in the output folder if an earlier run has made it."""
+    """A tokenizer trained on the training pairs, or the one in the output folder from an earlier run."""
     folder = Path(config.output_dir) / "tokenizer"
     with config.main_process_first(desc="vocabulary"):
         if not (folder / "tokenizer_config.json").is_file():
@@ -45,8 +45,8 @@ def new_tokenizer(data: DataArguments, config: Any, vocab_size: int, max_length:
                 train_marian_tokenizer(sentences, part, vocab_size, data.source_lang, data.target_lang, max_length)
     tokenizer = MarianTokenizer.from_pretrained(folder)
     if len(tokenizer) != vocab_size:
-        problem = f"is not the {len(tokenizer)} of {folder}, made by an earlier run"
-        raise InputError("--vocab_size", vocab_size, problem, "give that, or another --output_dir")
+        problem = f"differs from the {len(tokenizer)} of {folder}, made by an earlier run"
+        raise InputError("--vocab_size", vocab_size, problem, "use the same size, or another --output_dir")
     return tokenizer
 
 
@@ -63,7 +63,7 @@ def read_settings(texts: Iterable[str], kind: Any) -> dict[str, Any]:
     for text in texts:
         name, _, value = text.partition("=")
         if name not in known:
-            raise InputError("--set", text, f"sets none of {', '.join(known)}")
+            raise InputError("--set", text, f"is not one of the fields {', '.join(known)}")
         try:
             found[name] = json.loads(value)
         except (ValueError, RecursionError):  # no JSON, or a number or a nesting that Python does not read
@@ -78,7 +78,7 @@ def make_model(make_config: Callable[[], Any], tokenizer: Any, max_length: int, 
     except InputError:
         raise
     except (ValueError, TypeError, RuntimeError, ZeroDivisionError, StrictDataclassError) as error:
-        raise InputError(arguments, None, str(error), "no model can be made of this") from error
+        raise InputError(arguments, None, str(error), "choose other values") from error
     model.generation_config = GenerationConfig(
         num_beams=4, max_length=max_length, bad_words_ids=[[tokenizer.pad_token_id]], **special_ids(tokenizer)
     )
@@ -106,7 +106,7 @@ def sparse_config(arguments: Any, **more: Any) -> Any:
         raise InputError("--heads", arguments.heads, "is neither a number nor a folder with a config.json")
     family = load_config(arguments.heads, "--heads").model_type.removeprefix("gated_")
     if family != "marian":
-        raise InputError("--heads", arguments.heads, f"is of the family {family!r}", "new models are Marian's")
+        raise InputError("--heads", arguments.heads, f"is of the family {family!r}", "only Marian is supported")
     return GatedMarianConfig.from_pretrained(arguments.heads, **more, gated_attentions=[], dtype="float32")
 
 

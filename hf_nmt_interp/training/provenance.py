@@ -1,4 +1,4 @@
-"""What the weights in an output folder were trained with: a run with other values does not resume them."""
+"""What the weights in an output folder were trained with; runs with other values cannot resume them."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def describe_run(arguments: Any, data: Any, config: Any) -> dict[str, Any]:
 
 
 def check_run(about: dict[str, Any], config: Any, overwrite: bool = False) -> None:
-    """Refuse to resume a run that was begun with other values; or remove it, if it may be overwritten."""
+    """Raise if a run was started with other values; or remove it, if it may be overwritten."""
     given = config.resume_from_checkpoint
     folder = Path(given).parent if given else Path(config.output_dir)
     with config.main_process_first(desc="earlier run"):
@@ -62,7 +62,7 @@ def check_run(about: dict[str, Any], config: Any, overwrite: bool = False) -> No
             _remove(Path(config.output_dir))
         if not (folder / RUN).exists():
             if list_checkpoints(folder) and not given:
-                problem = f"has checkpoints, but no {RUN} that tells what they were trained with"
+                problem = f"has checkpoints, but no {RUN} with the values they were trained with"
                 raise InputError("--output_dir", str(folder), problem, _REMEDY)
             return
     try:
@@ -71,10 +71,10 @@ def check_run(about: dict[str, Any], config: Any, overwrite: bool = False) -> No
         raise InputError("--output_dir", None, f"{folder / RUN} is damaged ({error})", _REMEDY) from error
     if changed := changes(before, about):
         shown = ", ".join(f"--{name} {_short(old)}, now {_short(new)}" for name, (old, new) in changed.items())
-        raise InputError("--output_dir", str(folder), f"has a run that was begun with {shown}", _REMEDY)
+        raise InputError("--output_dir", str(folder), f"has a run that was started with {shown}", _REMEDY)
 
 
-_REMEDY = "give the same values to resume it, name another folder, or start over with --overwrite_output_dir true"
+_REMEDY = "use the same values to resume it, choose another folder, or start over with --overwrite_output_dir true"
 
 
 def _short(value: Any) -> str:
@@ -91,7 +91,7 @@ def keep_run(about: dict[str, Any], config: Any) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove an earlier run: its checkpoints and what grows with them, nothing else."""
+    """Remove an earlier run: its checkpoints and the files written with them, nothing else."""
     for path in (*list_checkpoints(folder, complete=False), folder / UNFINISHED, folder / "tokenizer"):
         shutil.rmtree(path, ignore_errors=True)
     for name in (RUN, "results.json", CONTRIBUTIONS, HISTORY, LINKS):

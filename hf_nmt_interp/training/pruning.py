@@ -1,4 +1,4 @@
-"""A pruning from end to end: the translator before, its training with gates, what is left."""
+"""Pruning end to end: scores before, training with gates, the pruned model."""
 
 from pathlib import Path
 from typing import Any

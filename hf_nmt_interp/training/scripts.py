@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def find_scripts() -> dict[str, Path]:
-    """The training scripts by their names without train_; they are beside the package, or in it once installed."""
+    """The training scripts by their names without train_; next to the package, or inside it when installed."""
     package = Path(__file__).resolve().parents[1]
     found = sorted(package.glob("trainer_scripts/*.py")) or sorted(package.parent.glob("trainer_scripts/*.py"))
     found.sort(key=lambda path: path.stem.startswith("study_"))

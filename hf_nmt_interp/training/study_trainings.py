@@ -1,4 +1,4 @@
-"""The trainings of a study: each by the main function of a training script, in its own folder, and only once."""
+"""The trainings of a study: each runs a training script in its own folder, and only once."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ BOX = "box"  # folder of the scores of the translator that trainings start from
 
 @dataclass(frozen=True)
 class StudyTrainings:
-    """Trainings in folders of one folder."""
+    """Trainings in subfolders of one folder."""
 
     folder: Path
     first: Sequence[Any]  # words of every command line, which those of a training override
@@ -35,7 +35,7 @@ class StudyTrainings:
         return read_arguments(script.make_parser(), self.words(name, own))
 
     def train(self, script: Any, name: str, own: Iterable[Any]) -> None:
-        """Run a training, given its script's module, its folder and its words, unless it has ended before."""
+        """Run a training, given its script's module, its folder and its words, unless it is complete."""
         before, sys.argv = sys.argv, [script.__file__, *self.words(name, own)]
         try:
             found = results_of(self.folder / name)
@@ -43,12 +43,12 @@ class StudyTrainings:
                 script.main()
             elif _options(found["command"]) != _options(command()):
                 problem = f"was trained by {found['command']!r}"
-                raise InputError("--output_dir", str(self.folder / name), problem, "name another")
+                raise InputError("--output_dir", str(self.folder / name), problem, "choose another folder")
         finally:
             sys.argv = before
 
     def score(self, script: Any, model: str, test: Sequence[Any]) -> None:
-        """Test a translator as it is, by the module of `train_translation.py`, unless it has been tested before."""
+        """Test a translator without training, with the module of `train_translation.py`, unless it has results."""
         asked = {"model": model, "test": list(map(str, test))}
         if {name: results_of(self.folder / BOX).get(name) for name in asked} != asked:
             arguments, data, config = self.parse(script, BOX, ["--train", *test])

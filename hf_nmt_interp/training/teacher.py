@@ -1,7 +1,7 @@
 """Links that teach an alignment head: those of the translator itself, or of a file (Chen et al. 2020).
 
-With a translator of the other direction, both align the same words and what they agree in is taken; without one, a
-link must be the best for both of its words. Links of words become links of all their subwords.
+With a translator for the other direction, both align the same words and the links they agree on are used; without one,
+a link must be the best for both of its words. Links of words become links of all their subwords.
 """
 
 from collections.abc import Iterator, Sequence
@@ -46,10 +46,10 @@ class OwnLinks:
     Args:
         translator: a model and its tokenizer.
         reverse: those of the other direction, or None.
-        method: by which the translator aligns, as of `align`; None for its head, if it has one, or its own best
+        method: how the translator aligns, see `align`; None for its alignment head, if it has one, or its own best
             attention.
         reverse_method: the same for the other direction.
-        extraction: how links are taken without the other direction, see `extract_links`.
+        extraction: how links are extracted without the other direction, see `extract_links`.
         heuristic: how both directions are combined, see `joint_links`.
         least: see `joint_links`.
         batch_size: pairs aligned at a time.
@@ -85,7 +85,7 @@ class OwnLinks:
         return [joint_links(a, b, self.heuristic, least=self.least) for a, b in zip(ours, theirs, strict=True)]
 
     def _turned(self, pairs: Pairs) -> Pairs:
-        """The same words for the other translator; as text, unless it would have other words there."""
+        """The same words for the other translator; as text, unless it would split them into other words."""
         assert self.reverse is not None  # word_links asks
         sides = [pair.target for pair in pairs], [pair.source for pair in pairs]
         sources, targets = ([side.text for side in some] for some in sides)
@@ -112,7 +112,7 @@ class OwnLinks:
 
 @dataclass
 class GivenLinks:
-    """Links of words that stand between spaces, e.g. of a Pharaoh file, one set an example.
+    """Links of space-separated words, e.g. from a Pharaoh file, one set per example.
 
     Args:
         tokenizer: of the translator.
@@ -133,11 +133,13 @@ class GivenLinks:
             sizes = len(pair.source.words), len(pair.target.words)
             if outside := [link for link in links if link[0] >= sizes[0] or link[1] >= sizes[1]]:
                 problem = f"has link {outside[0][0]}-{outside[0][1]}, but its words are {sizes[0]} and {sizes[1]}"
-                raise InputError("links", None, problem, "count words between spaces, from 0", self._row + len(found))
+                raise InputError(
+                    "links", None, problem, "words are separated by spaces and counted from 0", self._row + len(found)
+                )
             found.append(token_links(links, pair))
         self._row += len(found)
         if len(found) < len(examples):
-            raise InputError("links", self._row, "lines, but there are more pairs", "give a line for each pair")
+            raise InputError("links", self._row, "lines, but there are more pairs", "give one line per pair")
         return found
 
 

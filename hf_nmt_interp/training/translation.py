@@ -51,13 +51,13 @@ def noam_rate(step: int, scale: float, warmup: int, d_model: int) -> float:
 class TranslationConfig(Seq2SeqTrainingArguments):
     """`Seq2SeqTrainingArguments` with token budgets, the Noam schedule and checkpoint averaging."""
 
-    tokens_per_batch: int = option(4096, "Most padded tokens of a batch on each side; replaces the train batch size.")
+    tokens_per_batch: int = option(4096, "Maximum padded tokens per batch and side; replaces the train batch size.")
     noam_scale: float = option(0.0, "Scale of the Noam schedule with `warmup_steps`; 0 keeps `lr_scheduler_type`.")
     average_last: int = option(0, "Average this many last checkpoints after training; 0 keeps the last weights.")
-    use_cache: bool = option(True, "What the saved model says of its cache; training itself never uses it.")
-    fused_loss: bool = option(True, "Cross entropy without whole logits, where model and launcher allow it.")
-    bf16_products: bool = option(False, "Multiply matrices in bfloat16; everything else stays in float32.")
-    predict_with_generate: bool = option(True, "Translate in evaluation, so that it gives BLEU and chrF.")
+    use_cache: bool = option(True, "Value of use_cache in the saved config; training itself never uses a cache.")
+    fused_loss: bool = option(True, "Compute cross entropy without full logits, where model and launcher allow it.")
+    bf16_products: bool = option(False, "Multiply matrices in bfloat16, and keep everything else in float32.")
+    predict_with_generate: bool = option(True, "Translate in evaluation, to compute BLEU and chrF.")
 
     def __post_init__(self):
         self.use_cpu = self.use_cpu or without_gpu_but_distributed()
@@ -70,10 +70,10 @@ class TranslationConfig(Seq2SeqTrainingArguments):
         check_fields(self, "must be at least 0 and below 1", lambda x: not 0 <= x < 1, "label_smoothing_factor")
         check_reporters(self.report_to or ())
         if self.hub_strategy not in (HubStrategy.END, HubStrategy.EVERY_SAVE):
-            value, problem = HubStrategy(self.hub_strategy).value, "would send pickled states of the optimizer"
-            raise InputError("hub_strategy", value, problem, "end and every_save send models")
+            value, problem = HubStrategy(self.hub_strategy).value, "would upload pickled optimizer states"
+            raise InputError("hub_strategy", value, problem, "use end or every_save")
         if self.hub_revision:
-            raise InputError("hub_revision", self.hub_revision, "is not main, where pushes go", "leave it out")
+            raise InputError("hub_revision", self.hub_revision, "is not supported, only main", "leave it out")
         if self.bf16_products and (self.bf16 or self.fp16):
             problem = "cannot be combined with autocast"
             raise InputError("bf16_products", True, problem, "leave out bf16 and fp16")
@@ -81,13 +81,13 @@ class TranslationConfig(Seq2SeqTrainingArguments):
             raise InputError("average_last", self.average_last, "needs checkpoints", "set save_strategy to steps")
         if self.average_last and self.save_total_limit and self.save_total_limit < self.average_last:
             problem = f"is less than average_last={self.average_last}"
-            raise InputError("save_total_limit", self.save_total_limit, problem, "raise it")
+            raise InputError("save_total_limit", self.save_total_limit, problem, "increase it")
 
 
 class TranslationTrainer(Seq2SeqTrainer):
     """`Seq2SeqTrainer` over lists or streams of `{"input_ids", "labels"}`, batched by tokens.
 
-    A collator with noise, such as `WordDropout`, is for training only: evaluation takes the one in its `clean`.
+    A collator with noise, such as `WordDropout`, is used in training only: evaluation uses the one in its `clean`.
     """
 
     args: TranslationConfig
@@ -114,13 +114,13 @@ class TranslationTrainer(Seq2SeqTrainer):
         self._sentences = 0
 
     def _prepare_for_training(self, *args, **kwargs) -> Any:
-        """As always, but a translator is made ready for FSDP 2."""
+        """Also prepares a translator for FSDP 2."""
         if self.accelerator.is_fsdp2:
             make_shardable(self.model, self.accelerator.state.fsdp_plugin)
         return super()._prepare_for_training(*args, **kwargs)
 
     def get_train_dataloader(self) -> DataLoader:
-        """Token batches; every process deals its own share, so nothing is left for accelerate to split."""
+        """Token batches; every process takes its own share, so accelerate has nothing to split."""
         args = self.args
         order: Any = {"seed": args.seed if args.data_seed is None else args.data_seed}
         order |= {"rank": args.process_index, "world": args.world_size}
@@ -141,12 +141,12 @@ class TranslationTrainer(Seq2SeqTrainer):
         return super().create_scheduler(num_training_steps, optimizer)
 
     def training_step(self, model: Any, inputs: dict[str, Any], *args, **kwargs) -> Any:
-        """As always, but sentences are counted."""
+        """Also counts sentences."""
         self._sentences += len(inputs["input_ids"])
         return super().training_step(model, inputs, *args, **kwargs)
 
     def log(self, logs: dict[str, float], *args, **kwargs) -> None:
-        """As always, but samples are sentences: transformers counts as if each batch had the same number of them."""
+        """Counts sentences as samples: transformers assumes that every batch has the same number of them."""
         if "train_samples_per_second" in logs:
             count = torch.tensor(self._sentences, device=self.args.device)
             sentences = int(self.accelerator.reduce(count, "sum"))
@@ -154,7 +154,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         super().log(logs, *args, **kwargs)
 
     def compute_loss(self, model, inputs: dict[str, Any], return_outputs=False, num_items_in_batch=None):
-        """Smoothed cross entropy per target token; evaluation is without smoothing."""
+        """Smoothed cross entropy per target token; no smoothing in evaluation."""
         labels = inputs["labels"]
         if hasattr(self.model, "prepare_decoder_input_ids_from_labels"):  # else the model also computes its own loss
             inputs = {name: value for name, value in inputs.items() if name != "labels"}
@@ -171,7 +171,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         return (loss, outputs) if return_outputs else loss
 
     def compute_loss_context_manager(self) -> ExitStack:
-        """As always, with narrow products in training where `bf16_products` asks for them."""
+        """Adds narrow products in training if `bf16_products` is set."""
         stack = super().compute_loss_context_manager()
         if self.args.bf16_products and self.model.training:
             stack.enter_context(NarrowProducts(torch.bfloat16))
@@ -191,7 +191,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         return plain and self.accelerator.mixed_precision == "no" and not self.is_fsdp_enabled
 
     def train(self, *args, **kwargs):
-        """Train; then average the last checkpoints if `average_last` says so."""
+        """Train; then average the last checkpoints if `average_last` is set."""
         if self.draws:
             set_seed(self.args.seed + self.args.process_index)
         self._sentences = 0
@@ -200,13 +200,15 @@ class TranslationTrainer(Seq2SeqTrainer):
             self.accelerator.wait_for_everyone()  # the first process may still be writing the last one
             folders = list_checkpoints(str(self.args.output_dir))[-self.args.average_last :]
             if len(folders) < self.args.average_last:
-                logger.warning("average_last: %d, but there are only %d", self.args.average_last, len(folders))
+                logger.warning(
+                    "average_last is %d, but there are only %d checkpoints", self.args.average_last, len(folders)
+                )
             average_checkpoints(self.model, folders)
         self._trained_at = time.time()
         return result
 
     def create_model_card(self, **about: Any) -> None:  # type: ignore[override]
-        """`README.md` in the output folder, from what the trainer knows; `about` as of `report.cards.model_card`."""
+        """Write `README.md` in the output folder; for `about` see `report.cards.model_card`."""
         if self.is_world_process_zero():
             write_card(self.args, str(self.args.output_dir), **self._known() | about)
 
@@ -219,13 +221,13 @@ class TranslationTrainer(Seq2SeqTrainer):
         return known
 
     def push_to_hub(self, commit_message="End of training", blocking=True, token=None, revision=None, **kwargs):
-        """Save, and send weights, configuration, tokenizer, code and card in one commit; private unless set otherwise.
+        """Save, and upload weights, configuration, tokenizer, code and card in one commit; private by default.
 
-        A card that is in the folder goes along, unless it is older than the training or `kwargs`, those of
-        `create_model_card`, are given. The push is complete on return, also if not `blocking`, and goes to main.
+        A card in the folder is included, unless it is older than the training or `kwargs` for `create_model_card` are
+        given. The push is complete on return, also if not `blocking`, and goes to main.
         """
         if revision is not None:
-            raise InputError("revision", revision, "is not main, where pushes go", "leave it out")
+            raise InputError("revision", revision, "is not supported, only main", "leave it out")
         folder = Path(str(self.args.output_dir))
         self.save_model(str(folder), _internal_call=True)
         if not self.is_world_process_zero():
@@ -236,7 +238,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         return self.push_saved(folder, commit_message or "End of training", token)
 
     def push_saved(self, folder: str | Path, message: str = "End of training", token: str | None = None) -> Pushed:
-        """Send a saved model to the repository of the arguments, as of `push_folder`."""
+        """Upload a saved model to the repository of the arguments, see `push_folder`."""
         return push_folder(folder, **self._repo(token), message=message)
 
     @property
@@ -253,12 +255,12 @@ class TranslationTrainer(Seq2SeqTrainer):
         }
 
     def init_hf_repo(self, token: str | None = None) -> None:
-        """Make the repository before the training, so that a wrong token is reported then."""
+        """Create the repository before training, so that a wrong token is reported early."""
         if self.is_world_process_zero():
             self.hub_model_id = make_repo(**self._repo(token))
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """The model of a checkpoint, without the optimizer; a push that fails is only a warning."""
+        """Upload the model of a checkpoint, without the optimizer; a failed push is only a warning."""
         is_due = self.is_world_process_zero() and self.args.hub_strategy != HubStrategy.END
         if not is_due or self._is_writing:  # it comes again when the checkpoint is whole
             return
@@ -269,20 +271,20 @@ class TranslationTrainer(Seq2SeqTrainer):
             logger.warning("%s", error)
 
     def _run_epoch(self, *args, **kwargs) -> None:
-        """As always, but a run resumed at its last step does not train one more."""
+        """Does not train one more step if a run is resumed at its last one."""
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
         else:
             super()._run_epoch(*args, **kwargs)
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
-        """As always, but checkpoints hold tied weights once and sinusoidal positions never: those are not missing."""
+        """Does not warn about tied weights and sinusoidal positions, which checkpoints do not store."""
         known = {*(self.model._keys_to_ignore_on_save or ()), *self.model.all_tied_weights_keys}
         missing = [key for key in load_result.missing_keys if key not in known]
         super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        """Model, tokenizer and arguments; the arguments as JSON without tokens, where transformers writes a pickle."""
+        """Model, tokenizer and arguments; arguments are JSON without tokens, where transformers writes a pickle."""
         folder = Path(output_dir or str(self.args.output_dir))
         folder.mkdir(parents=True, exist_ok=True)
         if state_dict is not None:  # gathered, with a copy of a tied weight for each module that has it
@@ -298,12 +300,12 @@ class TranslationTrainer(Seq2SeqTrainer):
         (folder / ARGUMENTS).write_text(self.args.to_json_string(), encoding="utf-8")
 
     def _get_output_dir(self, trial: Any) -> str:
-        """As always; but while a checkpoint is written, the folder of what is not whole."""
+        """The output folder; while a checkpoint is written, the one for incomplete checkpoints."""
         folder = super()._get_output_dir(trial)
         return str(Path(folder, UNFINISHED)) if self._is_writing else folder
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """As always, but a checkpoint gets its name when it is whole, so that a kill never leaves half of one."""
+        """Renames a checkpoint when it is complete, so that a killed run never leaves half of one."""
         folder = Path(self._get_output_dir(trial))
         unfinished, name = folder / UNFINISHED, f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         if self.args.should_save:
@@ -334,5 +336,5 @@ class TranslationTrainer(Seq2SeqTrainer):
         return self.model.num_parameters(exclude_embeddings=True)
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
-        """As always, but the parameters are counted once, not at each step."""
+        """Counts the parameters once, not at each step."""
         return 6 * inputs["input_ids"].numel() * self._parameters

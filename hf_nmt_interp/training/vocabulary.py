@@ -39,7 +39,7 @@ def train_marian_tokenizer(
 
 
 def _train_pieces(sentences: Iterable[str], model: Path, vocab_size: int) -> None:
-    """Write a SentencePiece model; no file is left if it cannot be trained."""
+    """Write a SentencePiece model; no file is left behind if training fails."""
     from sentencepiece import SentencePieceTrainer
 
     refused: list[InputError] = []
@@ -60,6 +60,6 @@ def _train_pieces(sentences: Iterable[str], model: Path, vocab_size: int) -> Non
             model.unlink()
             if refused:
                 raise refused[0] from None
-            reason = str(error).rsplit("] ", 1)[-1].strip() or "no text, or lines that are too long for it"
+            reason = str(error).rsplit("] ", 1)[-1].strip() or "no text, or lines that are too long"
             remedy = f"SentencePiece, which gets 2 less: {reason}"
             raise InputError("vocab_size", vocab_size, "does not fit the training text", remedy) from error

@@ -1,4 +1,4 @@
-"""Word dropout: some tokens that a translator reads in training are replaced (voita2021, section 5).
+"""Word dropout: replaces some tokens that a translator reads in training (voita2021, section 5).
 
 Definitions: docs/methods.md, Minimum risk training and word dropout.
 """
@@ -21,7 +21,7 @@ class WordDropout:
 
     Special tokens (EOS, padding, language codes, the decoder's start) are neither replaced nor drawn. The trainers
     here evaluate with the collator in `clean`, and seed each training batch by its place in the data, so that a
-    restarted run reads what it would have read.
+    resumed run reads the same tokens.
 
     Args:
         collate: makes batches with `input_ids` and `labels`.
@@ -49,7 +49,7 @@ class WordDropout:
                 raise InputError(name, rate, "must be at least 0 and below 1")
         check_choice("replacement", replacement, REPLACEMENTS)
         if replacement == "unk" and tokenizer.unk_token_id is None:
-            problem = f"is a token that {type(tokenizer).__name__} lacks"
+            problem = f"is not a token of {type(tokenizer).__name__}"
             raise InputError("replacement", replacement, problem, "use random")
         self.clean, self.model, self.source, self.target = collate, model, source, target
         self._special = torch.tensor(sorted(reserved_ids(tokenizer)))
@@ -60,7 +60,7 @@ class WordDropout:
         self._generator = torch.Generator().manual_seed(seed)
 
     def reseed(self, key: str) -> None:
-        """Let what follows depend on `key` only, not on the batches before."""
+        """Make the next draws depend on `key` only, not on earlier batches."""
         self._generator.manual_seed(Random(key).getrandbits(63))
 
     def __call__(self, examples: list) -> dict[str, Any]:

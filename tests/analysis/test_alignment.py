@@ -123,7 +123,7 @@ class TestAlign:
         for found, source, target in zip(links, ENGLISH[:2], GERMAN[:2], strict=True):
             result = attribute(model, tokenizer, source, target, method="attention", punctuation="attached")
             assert found == subword_links(result.source, result.source_side, result.target_side)
-        with pytest.raises(hni.InputError, match="extraction: 'subword_argmax' needs scores of subwords; use align"):
+        with pytest.raises(hni.InputError, match="extraction: 'subword_argmax' needs subword scores; use align"):
             extract_links(np.eye(2), "subword_argmax")
 
     def test_force_decoding_equals_the_soft_scores(self, model, tokenizer):
@@ -303,7 +303,7 @@ class TestJoint:
         pairs = [ENGLISH[0]], [GERMAN[0]]
         with pytest.raises(hni.InputError, match="method: 'oracle' is not one of lrp, "):
             hni.align(model, tokenizer, *pairs, method="attention+oracle")
-        with pytest.raises(hni.InputError, match="layer: of several methods each has its own"):
+        with pytest.raises(hni.InputError, match="layer: with several methods, each needs its own"):
             hni.align(model, tokenizer, *pairs, method="attention+saliency", layer=0)
         with pytest.raises(hni.InputError, match=r"least: 1\.5 must be from 0 to 1"):
             joint_links(np.eye(2), np.eye(2), least=1.5)

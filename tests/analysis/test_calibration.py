@@ -171,5 +171,5 @@ def test_bad_arguments_are_named(calibrated):
         calibration_report(model, tokenizer, SOURCES, TARGETS[:1])
     with pytest.raises(InputError, match="sources: a list of sentences is needed"):
         calibration_report(model, tokenizer, "A car!")
-    with pytest.raises(InputError, match=r"edges: \[1, 2\] must rise from 0"):
+    with pytest.raises(InputError, match=r"edges: \[1, 2\] must be increasing and start at 0"):
         calibration_report(model, tokenizer, SOURCES, edges=[1, 2])

@@ -92,7 +92,7 @@ def test_report_of_every_head(report):
         assert 0 < row["confidence"] <= 1
         assert 0 < row["position_share"] <= 1
         assert (row["nsubj_baseline"] == 1) is (row["kind"] == "encoder")
-    with pytest.raises(InputError, match="name: 'speed' of kind 'encoder' is not in the report; it has relevance"):
+    with pytest.raises(InputError, match="name: 'speed' is not in the report for kind 'encoder'; it has relevance"):
         report.scores("speed")
 
 
@@ -167,7 +167,7 @@ def test_corpus_tells_what_is_rare(tokenizer_of, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "sources: none given; give sentences, or trees whose text is taken"),
+        ({}, "sources: none given; give sentences, or trees"),
         ({"sources": "A dog."}, "sources: a list of sentences is needed, got 'A dog.'"),
         ({"sources": ["A dog."], "targets": []}, "targets: 0 targets for 1 sources; give one each"),
         ({"trees": [Sentence(text="A dog.", tokens=["A", "cat"])]}, "text: 'A dog.' has no 'cat' at 1"),

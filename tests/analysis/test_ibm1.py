@@ -113,7 +113,7 @@ def test_wrong_input_is_named():
         IBM1(FILM, 0)
     with pytest.raises(InputError, match="pairs: an iterator can be read once, not 2 times"):
         IBM1(iter(FILM), 2)
-    with pytest.raises(InputError, match="pairs: there is no pair with words on both sides"):
+    with pytest.raises(InputError, match="pairs: no pair has words on both sides"):
         IBM1([([], ["a"])])
     with pytest.raises(InputError, match="source: 'Haus' is not a source word of the corpus"):
         IBM1(FILM).best("Haus")

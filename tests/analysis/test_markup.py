@@ -199,7 +199,7 @@ def test_an_ampersand_replaces_what_the_model_made_of_it():
 
 
 def test_wrong_input():
-    with pytest.raises(hni.InputError, match="source: 'None' is no list of sentences"):
+    with pytest.raises(hni.InputError, match="source: 'None' is not a list of sentences"):
         hni.transfer_markup(None)
     with pytest.raises(hni.InputError, match="source: 3 is not text"):
         hni.transfer_markup(["a", 3])

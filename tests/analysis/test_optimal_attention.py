@@ -57,7 +57,7 @@ def test_a_linear_translator_never_does_better_than_with_optimal_attention():
 
 
 def test_wrong_input_is_named():
-    with pytest.raises(InputError, match=r"gamma \[3, 4\], labels \[2\], kept \[3\]: do not fit; give"):
+    with pytest.raises(InputError, match=r"gamma \[3, 4\], labels \[2\], kept \[3\]: do not match; give"):
         optimal_attention(torch.zeros(3, 4), torch.zeros(2, dtype=torch.long))
     with pytest.raises(InputError, match="kept: has a row without positions; leave it out"):
         optimal_attention(torch.zeros(3, 4), torch.tensor(0), torch.zeros(3))

@@ -120,7 +120,7 @@ def test_align_takes_it(translator):
 def test_nothing_to_choose_by(translator):
     model, tokenizer = translator
     empty = Pairs.caught(model, tokenizer, [Translation([0], [0])])
-    with pytest.raises(InputError, match="sources: have no words to align; name a method"):
+    with pytest.raises(InputError, match="sources: have no words to align; choose a method"):
         choose_attention(model, empty)
 
 

@@ -56,10 +56,10 @@ def test_what_files_have():
 )
 def test_what_is_no_report_is_named(tmp_path, text, cause):
     (tmp_path / "other.json").write_text(text)
-    message = rf"path: '.*other.json' is no report of heads in JSON \({cause}\); the verb heads writes one"
+    message = rf"path: '.*other.json' is not a report of heads in JSON \({cause}\); the verb heads writes one"
     with pytest.raises(InputError, match=message):
         HeadReport.load(tmp_path / "other.json")
-    with pytest.raises(InputError, match=rf"is no report of calibration in JSON \({cause}\); its method save"):
+    with pytest.raises(InputError, match=rf"is not a report of calibration in JSON \({cause}\); its method save"):
         CalibrationReport.load(tmp_path / "other.json")
     with pytest.raises(InputError, match=r"\(FileNotFoundError\); its method save writes one"):
         DetachedStudy.load(tmp_path / "none.json")

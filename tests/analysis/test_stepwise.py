@@ -72,7 +72,7 @@ def test_an_iterator_is_enough_for_one_pass():
     assert one.links("", "y") == set()
     with pytest.raises(hni.InputError, match="pairs: an iterator can be read once, not 2 times; give a list"):
         StepwiseAligner(iter(corpus), passes=2)
-    with pytest.raises(hni.InputError, match="pairs: there is no pair with words on both sides"):
+    with pytest.raises(hni.InputError, match="pairs: no pair has words on both sides"):
         StepwiseAligner([("", "x")])
 
 

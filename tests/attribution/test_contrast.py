@@ -175,7 +175,7 @@ def test_bad_contrasts_are_named():
     for contrast, message in (
         (TARGET, r"contrast\[0\]: .* does not differ from the translation where both have tokens"),
         ({"Hund": "Katze"}, r"contrast\[0\]: 'Hund' occurs 0 times in 'Die Katze"),
-        ({}, r"contrast\[0\]: \{\} must have one entry, a word and what would stand in its place"),
+        ({}, r"contrast\[0\]: \{\} must have one entry, a word and its replacement"),
         ({99: 5}, r"contrast\[0\]: 99 is out of range: the translation has \d+ tokens, counted from 0"),
         ({0: "no such token"}, r"contrast\[0\]: 'no such token' is not a token of the tokenizer"),
         (3, r"contrast\[0\]: int is not a translation; give text"),
@@ -188,7 +188,7 @@ def test_bad_contrasts_are_named():
         hni.attribute(model, tokenizer, [SOURCE] * 2, [TARGET] * 2, contrast="Ein Hund.")
     with pytest.raises(InputError, match="contrast_steps: 'last' is not one of first, all"):
         hni.attribute(model, tokenizer, SOURCE, TARGET, contrast_steps="last")
-    with pytest.raises(InputError, match="score: 'entropy' is not of a label, so there is nothing to compare"):
+    with pytest.raises(InputError, match="score: 'entropy' is not a score of a label, so there is nothing to compare"):
         hni.attribute(model, tokenizer, SOURCE, TARGET, "saliency", score="entropy", contrast="Ein Hund.")
     with pytest.raises(InputError, match="contrast: method 'alti' does not explain a score of the label"):
         hni.attribute(model, tokenizer, SOURCE, TARGET, method="alti", contrast="Ein Hund.")

@@ -166,9 +166,9 @@ def test_bad_batches_are_named():
         explainer(ids, labels.float())
     with pytest.raises(InputError, match=r"labels: 1 rows, but input_ids has 2"):
         explainer(ids, labels[:1])
-    with pytest.raises(InputError, match="attention_mask: padding must stand at the end"):
+    with pytest.raises(InputError, match="attention_mask: padding must be at the end"):
         explainer(ids, labels, mask.flip(-1))
-    with pytest.raises(InputError, match="labels: padding must stand at the end"):
+    with pytest.raises(InputError, match="labels: padding must be at the end"):
         explainer(ids, labels.flip(-1), mask)
     with pytest.raises(InputError, match=r"labels\[1\]: has no tokens"):
         explainer(ids, labels.where(torch.tensor([[True], [False]]), -100), mask)

@@ -100,7 +100,7 @@ def test_noise_that_hides_the_sentence_is_reported_once(method, caplog):
     assert message.startswith(
         "sigma=5 hides a sentence from the model: the log-probability of its translation falls by"
     )
-    assert message.endswith("a token, more than 3; its scores say little, use less noise")
+    assert message.endswith("per token, more than 3; its scores say little, use less noise")
 
 
 @pytest.mark.parametrize("method", [Saliency, SmoothedAttention])
@@ -111,7 +111,7 @@ def test_noise_that_hides_the_sentence_is_reported_once(method, caplog):
         ({"noise": float("nan")}, "noise: nan must be above 0"),
         ({"noise": -1.0}, "noise: -1.0 must be above 0"),
         ({"sigma": -0.1}, "sigma: -0.1 must be above 0"),
-        ({"sigma": 0.15, "noise": 1.0}, "sigma: 0.15 and noise 1.0 both give the deviation; leave one out"),
+        ({"sigma": 0.15, "noise": 1.0}, "sigma: 0.15 and noise 1.0 both set the deviation; leave one out"),
     ],
 )
 def test_bad_settings_are_named(method, settings, message):

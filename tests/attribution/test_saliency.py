@@ -331,7 +331,7 @@ def test_bad_settings_are_named(method, settings, message):
 def test_bad_input_is_named():
     model = tiny_model("marian")
     batch = random_batch(model, LENGTHS)
-    with pytest.raises(InputError, match="labels: padding must stand at the end"):
+    with pytest.raises(InputError, match="labels: padding must be at the end"):
         Saliency(model)(batch["input_ids"], batch["labels"].flip(1), batch["attention_mask"])
     with torch.no_grad():
         model.lm_head.weight[3] = torch.nan

@@ -112,7 +112,9 @@ def test_a_wrong_setting_leaves_an_earlier_run(run, model_folder, files, tmp_pat
     assert run(*start, "--method", "attention", "--set", "head=9").code == 2
     assert (folder / "run.json").exists()
     (folder / "notes.txt").write_text("mine")
-    assert "has a file of yours, notes.txt; move it, or choose another output" in run(*start).err
+    assert (
+        "has a file that this command did not write, notes.txt; move it, or choose another output" in run(*start).err
+    )
     assert (folder / "run.json").exists()
 
 
@@ -263,7 +265,7 @@ def test_refused_lines_are_listed_beside_the_output(align, cut_off, tmp_path) ->
     assert all("NUL" in row["reason"] for row in bad)
     assert [n for n, line in enumerate(links.split(b"\n")[:-1], 1) if not line] == [2, 9, 20, 21, 22, 33, 40]
     assert err.count("wrote an empty line") == 5
-    assert err.endswith(f"7 lines were refused, see {output}.bad\n")
+    assert err.endswith(f"7 lines were skipped, see {output}.bad\n")
 
     with cut_off(18):
         assert align(*run).code == 130
@@ -324,12 +326,12 @@ def test_another_run_is_not_resumed_but_can_be_started_over(align, files, tmp_pa
     run = "--output", out, "--batch-size", 1, "--shard-size", 3
     with cut_off(4):
         assert align(*files, *run).code == 130
-    message = f"--output: {out}.shards was begun with extraction 'argmax', now it is 'mutual'; give the same arguments"
+    message = f"--output: {out}.shards was started with extraction 'argmax', not 'mutual'; give the same arguments"
     assert message in (err := align(*files, *run, "--extraction", "mutual", "--resume").err)
     assert err.endswith("to resume, or leave --resume out to start over\n")
     files[0].write_text(files[0].read_text() + "One more.\n")
     files[1].write_text(files[1].read_text() + "Noch einer.\n")
-    assert f"{out}.shards was begun with sha256 of source '" in align(*files, *run, "--resume").err
+    assert f"{out}.shards was started with sha256 of source '" in align(*files, *run, "--resume").err
     with cut_off(None) as seen:
         assert align(*files, *run, "--extraction", "mutual") == (0, "", "")
     assert len(seen) == len(ENGLISH) + 1
@@ -361,7 +363,7 @@ def test_folders_of_others_are_not_removed(align, files, tmp_path) -> None:
     assert align(*files, "--shards", folder).code == 0
     before = bytes_of(folder)
     assert f"--output: {folder} was written by --shards; choose another name" in align(*files, "--output", out).err
-    assert "was begun with output None" in align(*files, "--output", out, "--resume").err
+    assert "was started with output None" in align(*files, "--output", out, "--resume").err
     assert bytes_of(folder) == before
     (folder / "run.json").unlink()
     message = f"--output: {folder} exists but was not created by --output; choose another folder"

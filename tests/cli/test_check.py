@@ -72,8 +72,8 @@ def test_an_empty_source_is_refused_and_an_empty_translation_is_checked(run, tex
 
 
 def test_what_check_table_refuses(run, texts) -> None:
-    assert "one of LABELS and --removed is needed" in run("check-table").err
-    assert "--save: is for labelled lines" in run("check-table", "--removed", *texts, "--save", "x.json").err
+    assert "either LABELS or --removed is required" in run("check-table").err
+    assert "--save: is supported only with LABELS" in run("check-table", "--removed", *texts, "--save", "x.json").err
     assert "needs columns src, mt and labels" in run("check-table", texts[0]).err
     assert "SOURCE: no file" in run("check").err
     assert "signals: 'x' is not one of" in run("check", *texts, "--signals", "x").err

@@ -70,7 +70,7 @@ def test_heads_needs_sentences_or_trees(run, model_folder, tmp_path) -> None:
     (tmp_path / "no.conllu").touch()
     assert "no.conllu has no sentences" in run("heads", "--model", model_folder, "--trees", tmp_path / "no.conllu").err
     ran = run("heads", "--model", model_folder, "--relevance-sentences", -1, "A dog.")
-    assert (ran.code, "relevance_sentences: -1 must be at least 0, which is for none" in ran.err) == (2, True)
+    assert (ran.code, "relevance_sentences: -1 must be at least 0 (none)" in ran.err) == (2, True)
 
 
 @pytest.mark.parametrize("format", ["jsonl", "parquet"])
@@ -144,11 +144,11 @@ def test_prune_refuses_what_it_cannot_do(run, gated_folder, model_folder, tmp_pa
     ran = run(
         "prune", "--model", model_folder, "--output", tmp_path / "new", "--keep", 2, "--heads", tmp_path / "no.json"
     )
-    assert "is no report of heads in JSON (TypeError); the verb heads writes one" in ran.err
+    assert "is not a report of heads in JSON (TypeError); the verb heads writes one" in ran.err
     ran = run(
         "prune", "--model", model_folder, "--output", tmp_path / "new", "--keep", 2, "--heads", tmp_path / "nowhere"
     )
-    assert "is no report of heads in JSON (FileNotFoundError)" in ran.err
+    assert "is not a report of heads in JSON (FileNotFoundError)" in ran.err
     ran = run("prune", "--model", model_folder, "--output", tmp_path / "new", "--keep", 2)
-    assert "--heads and --keep: the report and the number of heads go together" in ran.err
+    assert "--heads and --keep: one of them was given without the other" in ran.err
     assert not (tmp_path / "new").exists()

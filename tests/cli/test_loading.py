@@ -39,7 +39,7 @@ def test_box(run) -> None:
 def test_missing_folder(run, tmp_path) -> None:
     code, _, err = run("translate", "--model", tmp_path / "none", "A.")
     assert code == 2
-    assert err == f"hf-nmt-interp translate: error: --model: there is no folder '{tmp_path / 'none'}'\n"
+    assert err == f"hf-nmt-interp translate: error: --model: folder '{tmp_path / 'none'}' does not exist\n"
 
 
 def test_folder_without_a_model(run, tmp_path) -> None:
@@ -89,7 +89,7 @@ def test_no_tokenizer(run, broken) -> None:
         (broken / name).unlink()
     code, _, err = run("translate", "--model", broken, "A.")
     assert code == 2
-    remedy = "has no tokenizer that loads; save it beside the weights"
+    remedy = "has no tokenizer that loads; save it in the same folder as the weights"
     assert err == f"hf-nmt-interp translate: error: --model: '{broken}' {remedy}\n"
 
 
@@ -99,7 +99,7 @@ def test_no_network(run, monkeypatch) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     code, _, err = run("translate", "--model", "nobody/never-downloaded", "A.")
     assert code == 2
-    reason = "no connection to the Hub, and not downloaded before; give a local folder or demo:en-de"
+    reason = "no connection to the Hub, and not in the cache; give a local folder or demo:en-de"
     assert err == (f"hf-nmt-interp translate: error: --model: 'nobody/never-downloaded' cannot be loaded: {reason}\n")
 
 

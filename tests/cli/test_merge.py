@@ -22,8 +22,11 @@ def test_the_help_tells_what_the_shards_of_each_verb_give(run) -> None:
 def test_merge_refuses(work, run, tmp_path) -> None:
     assert "is not a folder that --shards wrote" in run("merge", tmp_path / "none").err
     assert work("align").code == 0
-    assert "'table' is not for align; it has pharaoh, json" in run("merge", tmp_path / "run", "--format", "table").err
-    assert "these are of align" in run("merge", tmp_path / "run", "--source-tokens", 3).err
+    assert (
+        "'table' is not supported for align; choose one of pharaoh, json"
+        in run("merge", tmp_path / "run", "--format", "table").err
+    )
+    assert "these shards were written by align" in run("merge", tmp_path / "run", "--source-tokens", 3).err
     for name, text, reason in (
         ("total", "{}", "is not complete"),
         ("total", '{"lines": 24, "shards": "3"}', "is not complete"),
@@ -32,7 +35,11 @@ def test_merge_refuses(work, run, tmp_path) -> None:
             '{"verb": "align", "shard_size": 10, "shard_format": "../x"}',
             "has no shard_format of jsonl, parquet",
         ),
-        ("run", '{"verb": "x", "shard_size": 10, "shard_format": "jsonl"}', "its run.json is of the verb 'x', not of"),
+        (
+            "run",
+            '{"verb": "x", "shard_size": 10, "shard_format": "jsonl"}',
+            "its run.json names the verb 'x', not one of",
+        ),
         ("run", "[]", "is not a folder that --shards wrote"),
     ):
         (tmp_path / "run" / f"{name}.json").write_text(text)
@@ -83,4 +90,4 @@ def test_merge_of_nothing(work, run, tmp_path) -> None:
     assert work("align", "--shard-format", "parquet", files=[tmp_path / "empty"]).code == 0
     assert run("merge", tmp_path / "run") == (0, "", "")
     code, _, err = run("merge", tmp_path / "run", "--format", "parquet", "--output", tmp_path / "out")
-    assert (code, "no shards, as the input had no lines; there is nothing to join" in err) == (2, True)
+    assert (code, "there is nothing to merge, because the input had no lines" in err) == (2, True)

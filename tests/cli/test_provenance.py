@@ -38,13 +38,13 @@ def test_other_content_or_weights_are_not_resumed(work, model_folder, files, tmp
     assert work("align", "--model", model).code == 0
     content = files[0].read_bytes()
     files[0].write_bytes(content.replace(b"a", b"o"))  # of the same size
-    assert "run was begun with sha256 of source '" in work("align", "--model", model).err
+    assert "run was started with sha256 of source '" in work("align", "--model", model).err
     files[0].write_bytes(content)
     weights = model / "model.safetensors"
     changed = bytearray(weights.read_bytes())
     changed[-1] ^= 1
     weights.write_bytes(changed)
-    assert "run was begun with sha256 of model '" in work("align", "--model", model).err
+    assert "run was started with sha256 of model '" in work("align", "--model", model).err
 
 
 def test_other_lines_of_a_stream_are_not_resumed(work, run, model_folder, tmp_path, monkeypatch) -> None:
@@ -59,7 +59,7 @@ def test_other_lines_of_a_stream_are_not_resumed(work, run, model_folder, tmp_pa
     lines = b"A dog.\nA cat.\nA bird.\n"
     assert start(lines).code == 0
     assert start(lines).code == 0
-    message = "000001.jsonl: was made of other lines than the input has now; give the same input, or another folder"
+    message = "000001.jsonl: was made from other lines than the input has now; give the same input, or another folder"
     assert message in start(lines.replace(b"bird", b"fish")).err
 
 
@@ -81,7 +81,7 @@ def test_sampling_has_a_recorded_seed(work, model_folder, tmp_path) -> None:
 def test_versions_are_compared(work, monkeypatch) -> None:
     assert work("align").code == 0
     monkeypatch.setattr("hf_nmt_interp.cli.sharded_run.versions", lambda: versions() | {"torch": "1.0"})
-    assert "now it is '1.0'; give the same arguments to resume, or another folder" in work("align").err
+    assert "not '1.0'; give the same arguments to resume, or another folder" in work("align").err
 
 
 @pytest.mark.parametrize("format", SHARD_FORMATS)
@@ -125,12 +125,12 @@ def test_merge_refuses_what_another_run_wrote_or_somebody_changed(work, run, tmp
 
     for number, (attack, message) in enumerate(
         {
-            swap: f"{first}: is damaged (sums/{first[:6]}.json has 10 lines from 11, but 10 from 1 are due); delete",
-            change: f"{second}: is damaged (its bytes are not those that were written); delete it and run",
-            take: f"{second}: is damaged (sums/{second[:6]}.json is of another run); delete it and run",
-            of_verb: f"{first}: is damaged (sums/{first[:6]}.json is of another run); delete it and run",
-            shorten: "20 lines in 2 shards, as its total.json has it, do not fit shards of 10; run the same command",
-            lengthen: f"{last}: is damaged (sums/{last[:6]}.json has 4 lines from 21, but 5 from 21 are due); delete",
+            swap: f"{first}: is damaged (sums/{first[:6]}.json has 10 lines from 11, expected 10 from 1); delete",
+            change: f"{second}: is damaged (it was changed after it was written); delete it and run",
+            take: f"{second}: is damaged (sums/{second[:6]}.json belongs to another run); delete it and run",
+            of_verb: f"{first}: is damaged (sums/{first[:6]}.json belongs to another run); delete it and run",
+            shorten: "20 lines in 2 shards, according to its total.json, do not match shards of 10 lines; run",
+            lengthen: f"{last}: is damaged (sums/{last[:6]}.json has 4 lines from 21, expected 5 from 21); delete",
             forget: f"{first}: is damaged (sums/{first[:6]}.json is missing or damaged); delete it and run",
         }.items()
     ):

@@ -135,7 +135,7 @@ def test_bad_lines_keep_their_place_and_are_listed(work, run, tmp_path, verb, fo
     assert err.count("its row is empty") == len(expected)
     merged = run("merge", tmp_path / "run")
     assert merged.code == 0
-    assert f"{len(expected)} lines were refused" in merged.err
+    assert f"{len(expected)} lines were skipped" in merged.err
     if verb == "align":
         assert [n for n, line in enumerate(merged.out.split("\n")[:-1], 1) if not line] == [2, 3, 4, 5]
 
@@ -197,7 +197,7 @@ def test_a_run_that_fails_goes_on_to_the_same_bytes(work, run, tmp_path, monkeyp
         (tmp_path / f"run/{name}.00000077.part").write_bytes(b"{")
     err = work("attribute", "--shard-format", format).err
     assert all(
-        f"{name}.00000077.part is incomplete, from a run that was killed: removed and written again" in err
+        f"{name}.00000077.part is incomplete because its run was killed; it is removed and written again" in err
         for name in left
     )
     assert sum(calls) == 10 + 10 + 14
@@ -293,18 +293,18 @@ def test_datasets_that_break_in_the_middle(work, tmp_path, content, reason) -> N
 @pytest.mark.parametrize(
     ("verb", "arguments", "message"),
     [
-        ("attribute", ["A dog."], "--shards: reads a corpus; give --input FILE or --dataset NAME"),
-        ("attribute", ["--dataset", "x"], "--shards: needs text files or --dataset, one of both"),
-        ("attribute", ["--output", "x"], "--output: not with --shards; merge writes"),
+        ("attribute", ["A dog."], "--shards: does not take sentences as arguments; give --input FILE or"),
+        ("attribute", ["--dataset", "x"], "--shards: needs either text files or --dataset"),
+        ("attribute", ["--output", "x"], "--output: is not supported with --shards; give it to merge"),
         ("attribute", ["--target", "x"], "not allowed with argument --target-file"),
         ("contributions", ["--method", "magic"], "--method: 'magic' is not one of"),
         ("attribute", ["--set", "layer=9"], "layer: 9 is out of range"),
-        ("attribute", ["--method", "lrp"], "--shards: of one method and one model"),
-        ("contributions", ["--figure", "x.svg"], "--figure: not with --shards"),
-        ("contributions", ["--source-tokens", "5"], "--source-tokens: not with --shards"),
+        ("attribute", ["--method", "lrp"], "--shards: supports only one method and one model"),
+        ("contributions", ["--figure", "x.svg"], "--figure: is not supported with --shards"),
+        ("contributions", ["--source-tokens", "5"], "--source-tokens: is not supported with --shards"),
         ("contributions", ["--statistic", "magic"], "--statistic: 'magic' is not one of"),
-        ("heads", ["--trees", "x"], "--trees: not with --shards"),
-        ("heads", ["--relevance-sentences", "5"], "--relevance-sentences: with --shards 0"),
+        ("heads", ["--trees", "x"], "--trees: is not supported with --shards"),
+        ("heads", ["--relevance-sentences", "5"], "--relevance-sentences: must be 0 (none) or left out"),
         ("align", ["--translations", "x"], "--translations: the translations are given in TARGET"),
     ],
 )
@@ -316,9 +316,9 @@ def test_wrong_arguments_are_one_line(work, verb, arguments, message) -> None:
 
 def test_another_run_is_refused(work, files, tmp_path) -> None:
     assert work("attribute").code == 0
-    assert "was begun with batch_size 4, now it is 3" in work("attribute", "--batch-size", 3).err
+    assert "was started with batch_size 4, not 3" in work("attribute", "--batch-size", 3).err
     files[0].write_text(files[0].read_text() + "One more.\n")
-    assert "was begun with sha256 of input" in work("attribute").err
+    assert "was started with sha256 of input" in work("attribute").err
     (tmp_path / "other/shards").mkdir(parents=True)
     (tmp_path / "other/shards/000000.jsonl").write_text("")
     assert "exists but was not created by --shards; choose another folder" in work("attribute", folder="other").err
@@ -331,7 +331,7 @@ def test_other_counts_are_another_run(work, tmp_path) -> None:
     heads = "heads", "--relevance-sentences", 0, "--corpus", *counted
     assert work(*heads, folder="heads").code == 0
     counted[0].write_text("Two cats.\n")
-    assert "was begun with sha256 of corpus" in work(*heads, folder="heads").err
+    assert "was started with sha256 of corpus" in work(*heads, folder="heads").err
 
 
 @pytest.mark.parametrize(

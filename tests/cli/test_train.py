@@ -28,10 +28,13 @@ def test_every_script_has_a_name():
 
 
 def test_the_help_names_the_scripts(run):
-    assert " train Train a translator, prune its heads" in " ".join(run("--help").out.split())
+    assert " train Run a script of trainer_scripts: train a translator, prune its heads" in " ".join(
+        run("--help").out.split()
+    )
     shown = " ".join(run("train", "--help").out.split())
     assert (
-        "l0: Prune attention heads of a translator by L0 gates (voita2019, section 6), and test what is left" in shown
+        "l0: Prune attention heads of a translator with L0 gates (voita2019, section 6), and test the pruned model"
+        in shown
     )
     assert "invalid choice: 'l1' (choose from" in run("train", "l1").err
 
@@ -39,7 +42,7 @@ def test_the_help_names_the_scripts(run):
 def test_arguments_are_the_script_s(run):
     path, arguments = list(sys.path), list(sys.argv)
     assert "--gate_init" in run("train", "l0", "--help").out
-    problem = "--gate_int: there is no such argument; see --help (no short forms)"
+    problem = "--gate_int: is not a known argument; see --help; abbreviations are not supported"
     assert run("train", "l0", "--output_dir", "x", "--gate_int", 1) == (2, "", f"train_l0.py: {problem}\n")
     assert (sys.path, sys.argv) == (path, arguments)
 
@@ -52,7 +55,7 @@ def test_scripts_find_each_other(run, tmp_path):
     code, _, err = run("train", "study-contributions", "objectives", *given)
     assert (code, err) == (
         2,
-        "study_contributions.py: --no_such: there is no such argument; see --help (no short forms)\n",
+        "study_contributions.py: --no_such: is not a known argument; see --help; abbreviations are not supported\n",
     )
 
 

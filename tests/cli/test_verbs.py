@@ -193,7 +193,7 @@ def test_attribute_given_targets(attribute, tmp_path) -> None:
     assert json.loads(by_argument.out)["target_words"] == [*target[:-1].split(), "."]
     assert attribute("--format", "json", ONE, "--target-file", tmp_path / "de.txt") == by_argument
     code, _, err = attribute(ONE, TWO, "--target", target)
-    expected = "hf-nmt-interp attribute: error: --target: 1 targets for 2 sentences; one each is needed\n"
+    expected = "hf-nmt-interp attribute: error: --target: 1 targets for 2 sentences; give one per sentence\n"
     assert (code, err) == (2, expected)
 
 
@@ -268,7 +268,10 @@ def test_attribute_compares_models(run, model_folder, gated_folder) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--method", "lrp", "--method", "attention", "--set", "layer=0"], "--set: for which of 2 methods? Write it"),
+        (
+            ["--method", "lrp", "--method", "attention", "--set", "layer=0"],
+            "--set: is ambiguous with 2 methods; write",
+        ),
         (["--method", "attention:head=x"], "--method: head=x is not of type int"),
         (["--method", "magic"], "--method: 'magic' is not one of lrp, alti"),
         (["--set", "alpha"], "--set: 'alpha' is not name=value, e.g. rule=..."),
@@ -302,7 +305,7 @@ def test_env(run) -> None:
     assert code == 0
     found = json.loads(run("env", "--json").out)
     assert found["hf_nmt_interp"] == hni.__version__
-    for name in ("python", "platform", "torch", "transformers", "translators in the box"):
+    for name in ("python", "platform", "torch", "transformers", "bundled translators"):
         assert name in found
         assert name in text
     assert found["torch"] in text

@@ -186,7 +186,7 @@ def test_sources_that_cannot_be_known_are_refused(translator_of):
     model, tokenizer = translator_of("bart")
     inputs = encode(tokenizer)
     with record_generation(model) as translations:
-        with pytest.raises(InputError, match=r"attention_mask: padding must stand at the end .* padding_side='right'"):
+        with pytest.raises(InputError, match=r"attention_mask: padding must be at the end .* padding_side='right'"):
             model.generate(inputs["input_ids"].flip(-1), attention_mask=inputs["attention_mask"].flip(-1))
         mask = inputs["attention_mask"].clone()
         mask[1] = 0
@@ -198,7 +198,7 @@ def test_sources_that_cannot_be_known_are_refused(translator_of):
         ):
             model.generate(inputs["input_ids"], attention_mask=mask[:, :1])
         memory = model.get_encoder()(**inputs)
-        with pytest.raises(InputError, match="from encoder_outputs alone the source is not known; give input_ids"):
+        with pytest.raises(InputError, match="the source is not known from encoder_outputs alone; give input_ids"):
             model.generate(encoder_outputs=memory, attention_mask=inputs["attention_mask"])
         model.generate(inputs["input_ids"], encoder_outputs=memory, attention_mask=inputs["attention_mask"])
     assert len(translations) == 3

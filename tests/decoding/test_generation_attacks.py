@@ -88,7 +88,7 @@ def test_several_sequences_of_a_configuration(translator_of):
 @pytest.mark.parametrize("name", ["input_ids", "inputs", "attention_mask", "encoder_outputs"])
 def test_the_source_is_no_argument_of_generate(translator_of, name):
     model, tokenizer = translator_of("bart")
-    with pytest.raises(InputError, match=f"generate: '{name}' is made of the sources; leave it out"):
+    with pytest.raises(InputError, match=f"generate: '{name}' is made from the sources; leave it out"):
         hni.attribute(model, tokenizer, "A dog.", method="attention", generate={name: torch.ones(1, 2)})
 
 
@@ -136,7 +136,7 @@ def test_states_of_another_source_are_refused(translator_of):
     inputs, others = encode(tokenizer), encode(tokenizer, SENTENCES[::-1])
     with record_generation(model) as translations:
         memory = model.get_encoder()(**others)
-        with pytest.raises(InputError, match="encoder_outputs: are not those of input_ids; give input_ids alone"):
+        with pytest.raises(InputError, match="encoder_outputs: were not computed from input_ids; give"):
             model.generate(**inputs, encoder_outputs=memory)
         model.generate(**others, encoder_outputs=memory)
     assert len(translations) == 3
@@ -152,7 +152,7 @@ def test_sampled_translations_have_a_seed(translator_of):
     before = torch.random.get_rng_state()
     assert sampled() == sampled(seed=0) != sampled(seed=1)
     assert torch.equal(torch.random.get_rng_state(), before)
-    with pytest.raises(InputError, match="generate: 'x' is no seed; give a whole number"):
+    with pytest.raises(InputError, match="generate: 'x' is not a valid seed; give a whole number"):
         sampled(seed="x")
 
 

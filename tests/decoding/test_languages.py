@@ -78,7 +78,7 @@ def test_a_target_is_needed(tokenizer_of, kind):
     tokenizer, model = copy.deepcopy(tokenizer_of(kind)), no_model()
     if kind != "seamless":  # which always has one
         tokenizer.tgt_lang = None
-    problem = r"target_lang: SimpleNamespace translates to \d+ languages, but was given none; give one of "
+    problem = r"target_lang: SimpleNamespace translates into \d+ languages, but none was given; give one of "
     with pytest.raises(InputError, match=problem + ("deu, eng, fra$" if kind == "seamless" else ".* and 40 others$")):
         choose_languages(model, tokenizer, None, None)
     choose_languages(model, tokenizer, None, MANY[kind][0])
@@ -101,7 +101,7 @@ def test_translating_without_a_target_is_refused(translator_of):
     model, tokenizer = translator_of("m2m100")
     given = model.generation_config.forced_bos_token_id
     model.generation_config.forced_bos_token_id = None
-    with pytest.raises(InputError, match="target_lang: M2M100ForConditionalGeneration translates to 100 languages"):
+    with pytest.raises(InputError, match="target_lang: M2M100ForConditionalGeneration translates into 100 languages"):
         hni.attribute(model, tokenizer, "A dog.", method="attention")
     hni.attribute(model, tokenizer, "A dog.", method="attention", generate={"forced_bos_token_id": given})
 

@@ -102,7 +102,7 @@ def test_wrong_pairs_are_named(translator_of):
         Pairs.force(model, tokenizer, SOURCES, [TARGETS[0], "Auto " * 70])
     with pytest.raises(InputError, match=r"sources\[0\]: 99999 is not among the model's \d+ tokens; use"):
         Pairs.caught(model, tokenizer, [Translation([99999, 0], [0])])
-    with pytest.raises(InputError, match="sources: 'A car!' is no list of sentences"):
+    with pytest.raises(InputError, match="sources: 'A car!' is not a list of sentences"):
         Pairs.translate(model, tokenizer, "A car!")
 
 

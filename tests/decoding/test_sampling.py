@@ -121,5 +121,5 @@ def test_a_model_without_the_cache_is_refused():
     sources = encode(model, random_batch(model, [(4, 3)]))
     forward = model.forward
     model.forward = lambda **inputs: forward(**inputs | {"use_cache": False})
-    with pytest.raises(InputError, match="MarianMTModel has no EncoderDecoderCache; take candidates by beam or top_p"):
+    with pytest.raises(InputError, match="MarianMTModel has no EncoderDecoderCache; use beam or top_p for candidates"):
         ancestral_samples(model, *sources, 2, 4)

@@ -112,9 +112,9 @@ def test_kendall_by_hand():
 
 def test_wrong_input_is_named():
     u, kept = torch.ones(2, 3), torch.ones(2, 3, dtype=torch.bool)
-    with pytest.raises(InputError, match=r"u \[2, 3\], v \[2, 2\]: one shape \[..., L\] is needed"):
+    with pytest.raises(InputError, match=r"u \[2, 3\], v \[2, 2\]: all must have the same shape"):
         agreement(u, u[:, :2])
-    with pytest.raises(InputError, match=r"u: has NaN among the positions that count"):
+    with pytest.raises(InputError, match=r"u: has NaN at kept positions"):
         agreement(u * math.nan, u)
     with pytest.raises(InputError, match=r"ties: 'last' is not one of first, mean"):
         agreement(u, u, ties="last")

@@ -28,14 +28,14 @@ WITHOUT_RULES = {  # LRP says what is missing
     "led": "the layers of LEDForConditionalGeneration are not known",
     "longt5": "the layers of LongT5ForConditionalGeneration are not known",
     "mvp": "the layers of MvpForConditionalGeneration are not known",
-    "nllb-moe": r"NllbMoeForConditionalGeneration has layers of experts \(NllbMoeSparseMLP\), which have no rule",
+    "nllb-moe": r"NllbMoeForConditionalGeneration has mixture-of-experts layers \(NllbMoeSparseMLP\), which are not",
     "pegasus_x": "the layers of PegasusXForConditionalGeneration are not known",
     "prophetnet": "the layers of ProphetNetForConditionalGeneration are not known",
     "switch_transformers": "the layers of SwitchTransformersForConditionalGeneration are not known",
     "t5gemma": "the layers of T5GemmaForConditionalGeneration are not known",
     "t5gemma2": "the layers of T5Gemma2ForConditionalGeneration are not known",
     "bert2bert_narrow": r"encoder and decoder of different width \(enc_to_dec_proj\) are not supported",
-    "roberta2roberta": "EncoderDecoderModel of RobertaModel and RobertaForCausalLM is not known",
+    "roberta2roberta": "EncoderDecoderModel of RobertaModel and RobertaForCausalLM is not supported",
 }
 # that compute masks, routers or positions in float32
 FLOAT32 = "fsmt", "led", "prophetnet", "nllb-moe", "switch_transformers", "t5gemma2"
@@ -234,7 +234,7 @@ def test_positions_that_are_used_up_are_told_from_other_failures(monkeypatch):
 def test_a_decoder_needs_a_start():
     model = tiny_of_type("umt5")
     model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = None
-    with pytest.raises(InputError, match="model: its config names no token to start the decoder with; set config"):
+    with pytest.raises(InputError, match="model: its config has no decoder start token; set config"):
         make_batch(model, torch.tensor([[5, 2]]), torch.tensor([[6, 2]]))
     model.generation_config.decoder_start_token_id = 3
     assert make_batch(model, torch.tensor([[5, 2]]), torch.tensor([[6, 2]])).decoder_input_ids.tolist() == [[3, 6]]

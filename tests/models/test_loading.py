@@ -24,7 +24,7 @@ def test_only_names_on_the_hub_are_looked_up_once(looked_up, tmp_path):
     for name in ("demo:en-de", "no name on the Hub"):
         _find(name, "--model")
     for name in (str(tmp_path), "./nowhere"):
-        with pytest.raises(InputError, match=r"has no config.json|there is no folder"):
+        with pytest.raises(InputError, match=r"has no config.json|does not exist"):
             _find(name, "--model")
     assert looked_up == []
     with pytest.raises(InputError, match="--tokenizer: 'me/mine' cannot be loaded: no connection to the Hub, and not"):

@@ -336,7 +336,7 @@ def test_wrong_settings_are_named(kind, settings, message):
 @every_family
 def test_padding_before_the_text_is_refused(family):
     model = tiny_model(family)
-    with pytest.raises(ValueError, match="attention_mask: padding must stand at the end"):
+    with pytest.raises(ValueError, match="attention_mask: padding must be at the end"):
         model(torch.tensor([[1, 5, 2]]), torch.tensor([[0, 1, 1]]), labels=torch.tensor([[5, 2]]))
 
 

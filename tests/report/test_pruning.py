@@ -107,16 +107,16 @@ def test_layers_gates_and_models_from_scratch(runs, capsys):
     assert (runs / "verb.svg").exists()
     with pytest.raises(InputError, match="scratch: 'c' is not the name of a run; give RUN=FOLDER"):
         read_runs([runs / "a"], scratch={"c": runs})
-    with pytest.raises(InputError, match=r"before.json: no results.json with test_bleu there; train it by"):
+    with pytest.raises(InputError, match=r"before.json: has no results.json with test_bleu; train it with"):
         read_runs([runs / "a"], scratch={"a": runs / "before.json"})
 
 
 def test_a_folder_without_results_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"nowhere: no results.json of train_l0.py there"):
+    with pytest.raises(InputError, match=r"nowhere: has no results.json of train_l0.py"):
         read_runs([tmp_path / "nowhere"])
     for text in ("[]", '{"penalty": 1}', '{"penalty": 1, "pruned"'):
         (tmp_path / "results.json").write_text(text)
-        with pytest.raises(InputError, match=r"no results.json of train_l0.py there; it writes one when it ends"):
+        with pytest.raises(InputError, match=r"has no results.json of train_l0.py; it is written at the end"):
             read_runs([tmp_path])
     with pytest.raises(InputError, match="at least one output folder"):
         read_runs([])

@@ -88,7 +88,7 @@ def test_a_surrogate_among_the_arguments(run, model_folder):
 def test_stdin_is_one_file(run, model_folder, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"A dog.\nEin Hund.\n")))
     code, _, err = run("align", "--model", model_folder, "-", "-")
-    assert (code, "-: stdin can be one of the files only; give the other by its name" in err) == (2, True)
+    assert (code, "-: only one of the files can be stdin; give the name of the other" in err) == (2, True)
 
 
 def test_gold_links_out_of_range(run, tmp_path):
@@ -104,7 +104,7 @@ def test_gold_links_out_of_range(run, tmp_path):
     assert code == 2
     assert "gold, line 2: link 2-9 is out of range; the pair has 3 and 1 words, counted from 0" in err
     assert run("aer", "--text", s, t, links, links).code == 0
-    with pytest.raises(InputError, match="links: 2 lines, but there are 1 sentence pairs; one each is needed"):
+    with pytest.raises(InputError, match="links: 2 lines, but there are 1 sentence pairs; give one per pair"):
         read_gold(links, pairs=[("a", "x")])
     models = ["--model", "demo:en-de", "--reverse-model", "demo:de-en"]
     code, _, err = run("alignment-table", tmp_path / "out", *models, "--gold", gold, s, t)
@@ -133,7 +133,7 @@ def test_numbers_with_too_many_digits(run, model_folder, tmp_path):
     (tmp_path / "deep").write_text("[" * 100_000)
     with pytest.raises(InputError, match=r"gold, line 2: '1{40}' is not a link like 3-4"):
         read_gold(tmp_path / "gold")
-    for name, message in (("trees", "HEAD '1{40}' is no number"), ("tokens", "ID '1{39,40}-?' where word 1 is due")):
+    for name, message in (("trees", "HEAD '1{40}' is not a number"), ("tokens", "ID '1{39,40}-?' instead of word 1")):
         with pytest.raises(InputError, match=f"{name}, line 1: {message}"):
             list(read_conllu(tmp_path / name))
     for name, message in (("pairs", "limit"), ("deep", "recursion")):
@@ -160,11 +160,11 @@ def word(number, head):
     ("text", "message"),
     [
         ("1\tA\n", "line 1: 2 columns, not 10 separated by tabs"),
-        (word(1, "z"), "line 1: HEAD 'z' is no number"),
+        (word(1, "z"), "line 1: HEAD 'z' is not a number"),
         (word(1, 9), "line 1: HEAD 9 of word 1 is itself or not among 1 words"),
-        (word(2, 0), "line 1: ID '2' where word 1 is due"),
-        (word(1, 2) + word(2, 1), "line 1: the heads of word 1 lead round in a circle; the file must have trees"),
-        (word(1, 0) + word(2, 3) + word(3, 2), "line 2: the heads of word 2 lead round in a circle"),
+        (word(2, 0), "line 1: ID '2' instead of word 1"),
+        (word(1, 2) + word(2, 1), "line 1: the heads of word 1 form a cycle; the file must have trees"),
+        (word(1, 0) + word(2, 3) + word(3, 2), "line 2: the heads of word 2 form a cycle"),
         (word(1, 0).replace("A", "\0"), "line 1: NUL character"),
     ],
 )

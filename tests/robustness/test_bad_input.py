@@ -60,11 +60,11 @@ def test_unusual_text_is_explained(translator_of, family, kind):
 
 BAD_TEXT = [
     ("A \ud800 dog", r"text: 'A .* dog' has a lone surrogate at 2; read it as UTF-8"),
-    (None, "sources: 'None' is no list of sentences"),
-    (3, "sources: '3' is no list of sentences"),
-    (b"A dog.", "sources: .* is no list of sentences"),
+    (None, "sources: 'None' is not a list of sentences"),
+    (3, "sources: '3' is not a list of sentences"),
+    (b"A dog.", "sources: .* is not a list of sentences"),
     ([None], "text: 'None' is NoneType, not a sentence or a list of its words"),
-    ([["A", None]], "text: None among the words is no string"),
+    ([["A", None]], "text: None among the words is not a string"),
     ("word " * 10_000, r"sources\[0\]: 40001 tokens, but the model has 64 positions; split the sentence"),
     (["A dog.", "word " * 10_000], r"sources\[1\]: 40001 tokens, but the model has 64 positions; split the sentence"),
 ]
@@ -156,12 +156,12 @@ BAD_TENSORS = [
     ({"labels": lambda x: x.to("meta")}, "labels: on meta, but the model is on cpu; move it with .to"),
     ({"labels": lambda x: x[:, :0]}, r"labels\[0\]: has no tokens; leave it out"),
     ({"labels": with_value(0, slice(None), -100)}, r"labels\[0\]: has no tokens; leave it out"),
-    ({"labels": with_value(1, 2, -100)}, "labels: padding must stand at the end of a row"),
+    ({"labels": with_value(1, 2, -100)}, "labels: padding must be at the end of a row"),
     ({"labels": with_value(1, 2, -1)}, "labels: -1 is not among the model's 40 tokens"),
     ({"input_ids": with_value(1, 2, 40)}, "input_ids: 40 is not among the model's 40 tokens"),
-    ({"input_ids": lambda x: x[:0], "labels": lambda x: x[:0]}, "input_ids: a batch of no rows"),
+    ({"input_ids": lambda x: x[:0], "labels": lambda x: x[:0]}, "input_ids: the batch is empty"),
     ({"attention_mask": with_value(1, slice(None), 0)}, r"attention_mask\[1\]: has no tokens; leave it out"),
-    ({"attention_mask": with_value(1, 0, 0)}, "attention_mask: padding must stand at the end of a row"),
+    ({"attention_mask": with_value(1, 0, 0)}, "attention_mask: padding must be at the end of a row"),
     ({"attention_mask": lambda x: x[:, :3]}, r"attention_mask: shape \[2, 3\], but \[2, 5\] is needed"),
     ({"attention_mask": lambda x: x.float()}, "attention_mask: whole numbers .* torch.float32"),
     ({"decoder_input_ids": lambda x: x[:, :2]}, r"decoder_input_ids: shape \[2, 2\], but \[2, 6\] is needed"),
@@ -269,7 +269,7 @@ def test_training_mode_changes_nothing(translator):
 
 def test_meta_weights(translator):
     model, tokenizer = translator
-    with pytest.raises(InputError, match=r"model: model.shared.weight is on the meta device and holds no numbers"):
+    with pytest.raises(InputError, match=r"model: model.shared.weight is on the meta device and has no values"):
         hni.attribute(model.to("meta"), tokenizer, "A dog.")
 
 
@@ -298,7 +298,7 @@ def test_quantised_weights(translator):
                 setattr(module, name, Packed(child))
     with pytest.raises(InputError, match=r"model: LRP has no rule for Packed"):
         hni.attribute(model, tokenizer, "A dog.", "Ein Hund.")
-    with pytest.raises(InputError, match=r"model: it has no nn.Linear layers, it may be quantised; load it"):
+    with pytest.raises(InputError, match=r"model: it has no nn.Linear layers; it may be quantised; load it"):
         hni.attribute(model, tokenizer, "A dog.", "Ein Hund.", method="saliency")
     assert np.isfinite(hni.attribute(model, tokenizer, "A dog.", "Ein Hund.", method="attention").source).all()
 

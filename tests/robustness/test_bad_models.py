@@ -75,26 +75,29 @@ BROKEN = [
     ),
     (configured(model_type="gpt2"), "cannot be loaded: only encoder-decoder models are supported, gpt2 is not one"),
     (configured(model_type="calibrated_marian", fusion="magic"), "fusion='magic' is not one of"),
-    (configured(d_model=32), "of [16] where its config.json needs [32], and 80 others like it"),
+    (configured(d_model=32), "of [16] but its config.json needs [32], and 80 others like it"),
     (configured(encoder_layers="six"), "cannot be loaded: Validation error for field 'encoder_layers'"),
     (configured(quantization_config={"quant_method": "gptq", "bits": 4}), "cannot be loaded: "),
     (configured(quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True}), "cannot be loaded: "),
-    (configured(encoder_attention_heads=0), "its files have values that do not fit (ZeroDivisionError: integer"),
-    (configured(activation_function="magic"), "its files have values that do not fit (KeyError: 'magic')"),
-    (configured(pad_token_id=10**6), "its files have values that do not fit (AssertionError: Padding_idx must"),
-    (containing("config.json", "null"), "its files have values that do not fit (TypeError: "),
-    (containing("generation_config.json", "[]"), "its files have values that do not fit (TypeError: "),
-    (containing("vocab.json", "[]"), "has no tokenizer that loads; save it beside the weights"),
-    (containing("tokenizer_config.json", "[]"), "has no tokenizer that loads; save it beside the weights"),
+    (configured(encoder_attention_heads=0), "its files have invalid values (ZeroDivisionError: integer"),
+    (configured(activation_function="magic"), "its files have invalid values (KeyError: 'magic')"),
+    (configured(pad_token_id=10**6), "its files have invalid values (AssertionError: Padding_idx must"),
+    (containing("config.json", "null"), "its files have invalid values (TypeError: "),
+    (containing("generation_config.json", "[]"), "its files have invalid values (TypeError: "),
+    (containing("vocab.json", "[]"), "has no tokenizer that loads; save it in the same folder as the weights"),
+    (
+        containing("tokenizer_config.json", "[]"),
+        "has no tokenizer that loads; save it in the same folder as the weights",
+    ),
     (configured(encoder_layers=5), "has no weights for model.encoder.layers.2.fc1.bias and 47 others"),
-    (cut("source.spm"), "has no tokenizer that loads; save it beside the weights"),
+    (cut("source.spm"), "has no tokenizer that loads; save it in the same folder as the weights"),
     (cut("vocab.json"), "vocab.json is not JSON ("),
-    (with_weights(NAN), "has NaN or inf in model.encoder.layers.0.fc1.weight; take an earlier checkpoint"),
-    (with_weights(INF), "has NaN or inf in model.encoder.layers.0.fc1.weight; take an earlier checkpoint"),
-    (with_weights(NAN, "final_logits_bias"), "has NaN or inf in final_logits_bias; take an earlier checkpoint"),
+    (with_weights(NAN), "has NaN or inf in model.encoder.layers.0.fc1.weight; use an earlier checkpoint"),
+    (with_weights(INF), "has NaN or inf in model.encoder.layers.0.fc1.weight; use an earlier checkpoint"),
+    (with_weights(NAN, "final_logits_bias"), "has NaN or inf in final_logits_bias; use an earlier checkpoint"),
     (with_weights(3e38, "model.decoder.layers.1.fc2.weight"), "model: its logits are not finite; check the weights"),
     (pickled, "cannot be loaded: "),
-    (with_code, "cannot be loaded: it is made by code of its own, which is never run here"),
+    (with_code, "cannot be loaded: it needs custom code, which is never run here"),
 ]
 
 
@@ -122,7 +125,7 @@ def test_weights_without_a_place_are_said(run, model_folder, tmp_path):
     configured(encoder_layers=1)(folder)
     code, out, err = run("translate", "--model", folder, "A dog.")
     assert (code, out.count("\n")) == (0, 1)
-    assert "has weights that its config.json has no place for, model.encoder.layers.1.fc1.bias and 15 others" in err
+    assert "has weights that its config.json does not use, model.encoder.layers.1.fc1.bias and 15 others" in err
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -143,7 +146,7 @@ def test_no_network(run, model_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     code, _, err = run("align", "--model", "nobody/never-downloaded", __file__)
     assert code == 2
-    assert "no connection to the Hub, and not downloaded before; give a local folder or demo:en-de" in err
+    assert "no connection to the Hub, and not in the cache; give a local folder or demo:en-de" in err
     command = "align", "--model", model_folder, "--shards", tmp_path / "run", "--dataset", "nobody/never-downloaded"
     code, _, err = run(*command)
     assert (code, err.strip().count("\n")) == (2, 0)

@@ -30,7 +30,7 @@ def test_places_where_no_result_can_be_saved(translator_of, tmp_path):
     result = hni.attribute(*translator_of("marian"), "A dog.", "Ein Hund.", method="attention")
     os.mkfifo(tmp_path / "pipe")
     for name in (".", "pipe"):
-        with pytest.raises(InputError, match=rf"path: {tmp_path / name} is a folder or a device; give the name of a"):
+        with pytest.raises(InputError, match=rf"path: {tmp_path / name} is a folder or a device; give a file"):
             result.save(tmp_path / name)
     with pytest.raises(InputError, match=rf"path: {tmp_path}/none/x cannot be written \(.*No such file or directory"):
         result.save(tmp_path / "none" / "x")
@@ -55,7 +55,7 @@ def rewritten(path, arrays=None, **metadata):
         ({}, {"result": '"x"'}, "dictionary update sequence"),
         ({"start": None}, {}, "missing 1 required positional argument: 'start'"),
         ({"start": np.zeros(1, np.float32)}, {}, r"start: shape \(1,\) does not fit"),
-        ({"source": np.zeros((2, 2), np.int32)}, {}, "source has other numbers than floats"),
+        ({"source": np.zeros((2, 2), np.int32)}, {}, "source must have floats"),
         ({"x": np.zeros(1, np.float32)}, {}, "unexpected keyword argument 'x'"),
     ],
 )
@@ -70,9 +70,9 @@ def test_results_that_were_changed(translator_of, tmp_path, arrays, change, reas
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"word_ids": [0]}, "its lists are not of one length"),
-        ({"words": []}, "a token is of a word that is not there"),
-        ({"words": [1, 2]}, "its tokens and words are not all text"),
+        ({"word_ids": [0]}, "its lists differ in length"),
+        ({"words": []}, "a token belongs to a missing word"),
+        ({"words": [1, 2]}, "its tokens and words must be text"),
         ({"x": 1}, "unexpected keyword argument 'x'"),
     ],
 )

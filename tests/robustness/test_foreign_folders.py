@@ -14,9 +14,9 @@ WRONG = [
     ("config.json", "dtype", 7, "config.json: dtype 7 is not known; correct it there"),
     ("config.json", "alignment", 5, "the entry alignment of its config.json, 5, is not a layer, head, shift and rate"),
     ("config.json", "alignment", {"layer": "x"}, "the entry alignment of its config.json, {'layer': 'x'}, is not a"),
-    ("generation_config.json", "max_length", "x", "generation_config.json: max_length 'x' is not a value that fits"),
-    ("generation_config.json", "num_beams", -1, "generation_config.json: num_beams -1 is not a value that fits"),
-    ("generation_config.json", "do_sample", "x", "generation_config.json: do_sample 'x' is not a value that fits"),
+    ("generation_config.json", "max_length", "x", "generation_config.json: max_length 'x' is not a valid value"),
+    ("generation_config.json", "num_beams", -1, "generation_config.json: num_beams -1 is not a valid value"),
+    ("generation_config.json", "do_sample", "x", "generation_config.json: do_sample 'x' is not a valid value"),
     ("generation_config.json", "eos_token_id", "x", "generation_config.json: eos_token_id 'x' is not a value that"),
 ]
 

@@ -86,4 +86,4 @@ def test_push_sends_nothing_else(run, model_folder, tmp_path):
     assert set(pushed.files) & set(pushed.left_out) == set()
     assert {"model.safetensors", "config.json", "README.md", "source.spm", "vocab.json"} <= set(pushed.files)
     out = run("push", folder, "me/x", "--dry-run").out
-    assert "left out, as they are no part of a model: credentials.json, hf_token.txt," in out
+    assert "skipped, not part of a model: credentials.json, hf_token.txt," in out

@@ -110,8 +110,8 @@ def test_killed_trainers_end_with_the_same_weights(start, tmp_path, name):
         assert list_checkpoints(killed)[-1:] == list_checkpoints(killed, complete=False)[-1:]  # named when whole
     last = list_checkpoints(killed)[-1]
     to_the_end(log, train, *arguments)
-    begun = [line for line in log.read_text().splitlines() if line.startswith(("Going on from", "A new run"))]
-    assert begun[-1] == f"Going on from {last}"
+    begun = [line for line in log.read_text().splitlines() if line.startswith(("Resuming from", "Starting a new run"))]
+    assert begun[-1] == f"Resuming from {last}"
     expected, found = (final_weights(folder) for folder in (whole, killed))
     assert found.keys() == expected.keys()
     for path, weights in expected.items():

@@ -30,7 +30,7 @@ def test_files_beside_an_output_belong_to_no_other_argument(run, tmp_path):
         code, _, err = run(verb, *never, *arguments)
         assert (code, f"{flag}: {file} is also the file of another argument" in err) in ((2, True),), err
     code, _, err = run("heads", *never, "--figure", f"{out}.svg", "--output", f"{out}.csv", "A dog.")
-    assert "there is no folder" in err  # the figure's numbers are the report
+    assert "does not exist" in err  # the figure's numbers are the report
 
 
 def start(*arguments, **options):
@@ -133,5 +133,5 @@ def test_a_second_corpus_run_and_training_are_refused(run, model_folder, tmp_pat
 def test_no_locks_are_reported(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("hf_nmt_interp.text.locks.fcntl", None)
     with locked(tmp_path, "--shards"):
-        expected = f"{tmp_path}: no file locks here; do not start a second run in this folder\n"
+        expected = f"{tmp_path}: file locks are not supported here; do not start a second run in this folder\n"
         assert capsys.readouterr().err == expected

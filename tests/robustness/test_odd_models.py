@@ -66,7 +66,7 @@ def test_models_made_in_inference_mode(plain):
         model = tiny_model("marian")
     for method in ("lrp", "attention"):
         torch.testing.assert_close(make_method(model, method)(**batch).source, expected[method])
-    with pytest.raises(InputError, match="it was made in inference mode, and has no gradients; load the model"):
+    with pytest.raises(InputError, match="it was created in inference mode and has no gradients; load the model"):
         make_method(model, "saliency")(**batch)
 
 
@@ -75,7 +75,7 @@ def test_weights_of_several_dtypes(plain, method):
     model, batch, _ = plain
     mixed = copy.deepcopy(model)
     mixed.model.encoder.layers[0].fc1.to(torch.bfloat16)
-    message = r"its weights of torch.bfloat16 and torch.float32 do not fit together; convert it, e.g. with|bfloat16"
+    message = r"its weights have different dtypes, torch.bfloat16 and torch.float32; convert it, e.g. with|bfloat16"
     with pytest.raises(InputError, match=message):
         make_method(mixed, method)(**batch)
 

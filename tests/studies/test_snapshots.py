@@ -48,5 +48,5 @@ def test_rows_are_the_output_words_in_order(tmp_path):
 def test_wrong_input_is_named():
     with pytest.raises(InputError, match="scores: 'gamma' is not one of alpha, beta, delta"):
         take_snapshot(tiny_model("lstm"), [], ("gamma",))
-    with pytest.raises(InputError, match="batches: there is no output word in them"):
+    with pytest.raises(InputError, match="batches: they have no output words"):
         take_snapshot(tiny_model("lstm"), [])

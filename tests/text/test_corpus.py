@@ -104,7 +104,7 @@ def test_datasets(tmp_path, monkeypatch):
     assert list(read_dataset(loaded.to_iterable_dataset(), **fields)) == PAIRS
     loaded.save_to_disk(tmp_path / "one")
     assert list(read_dataset(tmp_path / "one", **fields)) == PAIRS
-    with pytest.raises(InputError, match="saved as one set without splits"):
+    with pytest.raises(InputError, match="saved as one dataset without splits"):
         list(read_dataset(tmp_path / "one", split="valid", **fields))
     datasets.DatasetDict(valid=loaded).save_to_disk(tmp_path / "splits")
     assert list(read_dataset(str(tmp_path / "splits"), split="valid", **fields)) == PAIRS

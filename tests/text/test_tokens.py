@@ -221,7 +221,9 @@ def test_segmenters(tokenizer_of):
     assert encode_source(tokenizer, "我们买面包", words=cut.__getitem__).token_words.words == ["我们", "买", "面包"]
     with pytest.raises(InputError, match=r"words: 'x' is not what follows in '我们'; a segmenter must return"):
         encode_source(tokenizer, "我们", words=lambda text: ["x"])
-    with pytest.raises(InputError, match=r"words: '们' is left over by the segmenter; it must return the whole text"):
+    with pytest.raises(
+        InputError, match=r"words: '们' is left over after segmentation; it must return the whole text"
+    ):
         encode_source(tokenizer, "我们", words=lambda text: ["我"])
     with pytest.raises(InputError, match="words: 'letters' is not one of pieces, spaces"):
         encode_source(tokenizer, "我们", words="letters")
@@ -292,11 +294,11 @@ def test_ids_beyond_the_vocabulary_are_unknown(tokenizer_of):
 
 def test_wrong_input_is_named(tokenizer_of, tmp_path):
     marian = tokenizer_of("marian")
-    with pytest.raises(InputError, match="ids: -100 is no token id; leave label padding out"):
+    with pytest.raises(InputError, match="ids: -100 is not a token id; leave out label padding"):
         words_of(marian, [5, -100])
     with pytest.raises(InputError, match="punctuation: 'loose' is not one of attached, separate"):
         encode_source(marian, "a", punctuation="loose")
-    with pytest.raises(InputError, match="text: 7 among the words is no string"):
+    with pytest.raises(InputError, match="text: 7 among the words is not a string"):
         encode_source(marian, ["a", 7])
     with pytest.raises(InputError, match="lone surrogate at 1"):
         encode_source(marian, "a\udcff")
@@ -321,5 +323,5 @@ def test_tokenizer_is_left_as_it_was(any_tokenizer):
 def test_another_segmentation_than_sentencepiece_is_refused(tokenizer_of, monkeypatch):
     tokenizer = tokenizer_of("marian")
     monkeypatch.setattr(tokenizer, "_tokenize", list)  # stands for subword sampling
-    with pytest.raises(InputError, match="MarianTokenizer cuts 'The dog' otherwise than its SentencePiece model"):
+    with pytest.raises(InputError, match="MarianTokenizer splits 'The dog' differently from its SentencePiece model"):
         encode_source(tokenizer, "The dog")

@@ -60,7 +60,7 @@ def test_characters_that_are_normalised_keep_the_words(tmp_path):
 def test_two_vocabularies(tmp_path):
     tokenizer = make_fsmt(tmp_path, LETTERS[::-1])
     assert "".join(words_of(tokenizer, tokenizer("dog")["input_ids"], is_target=False).words) == "dog"
-    with pytest.raises(InputError, match="has two vocabularies, and encodes targets by that of the source; let the"):
+    with pytest.raises(InputError, match="has two vocabularies, and encodes targets with that of the source; let the"):
         encode_target(tokenizer, "dog")
 
 

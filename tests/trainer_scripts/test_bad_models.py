@@ -50,17 +50,17 @@ def damaged(folder, tmp_path, kind):
 
 
 EVERYWHERE = {
-    "no folder": "there is no folder '.*nowhere'",
+    "no folder": "folder '.*nowhere' does not exist",
     "cut weights": "damaged' cannot be loaded: ",
-    "no network": "no connection to the Hub, and not downloaded before; give a local folder or demo:en-de",
+    "no network": "no connection to the Hub, and not in the cache; give a local folder or demo:en-de",
 }
 MESSAGES = EVERYWHERE | {
     "no weights": "damaged' cannot be loaded: Error no file named model.safetensors",
     "other kind": "damaged' cannot be loaded: The checkpoint you are trying to load has model type `martian`",
     "more layers": r"has no weights for model.encoder.layers.2.* and \d+ others",
-    "other sizes": r"has model.encoder.layers.* where its config.json needs \[12",
-    "NaN": "has NaN or inf in model.encoder.layers.0.fc1.bias; take an earlier checkpoint",
-    "no tokenizer": "damaged' has no tokenizer that loads; save it beside the weights",
+    "other sizes": r"has model.encoder.layers.* but its config.json needs \[12",
+    "NaN": "has NaN or inf in model.encoder.layers.0.fc1.bias; use an earlier checkpoint",
+    "no tokenizer": "damaged' has no tokenizer that loads; save it in the same folder as the weights",
 }
 
 
@@ -93,12 +93,12 @@ def test_gates_and_masks_are_not_put_on_random_weights(start, tmp_path, load, ki
 WRONG = [
     ({"tokenizer": OFFLINE}, f"--tokenizer: '{OFFLINE}' cannot be loaded: no connection to the Hub"),
     ({"heads": "nowhere"}, "--heads: 'nowhere' is neither a number nor a folder with a config.json"),
-    ({"heads": 3}, "--d_model, --layers, --heads, --ffn_dim: embed_dim must be divisible by num_heads .*; no model"),
-    ({"heads": 0}, "--d_model, --layers, --heads, --ffn_dim: .*; no model can be made of this"),
+    ({"heads": 3}, "--d_model, --layers, --heads, --ffn_dim: embed_dim must be divisible by num_heads .*; choose"),
+    ({"heads": 0}, "--d_model, --layers, --heads, --ffn_dim: .*; choose other values"),
     ({"learning_rate": "nan"}, "--learning_rate: nan must be finite, e.g. 5e-5"),
-    ({"hub_tok": "hf_x"}, r"--hub_tok: there is no such argument; see --help \(no short forms\)"),
+    ({"hub_tok": "hf_x"}, r"--hub_tok: is not a known argument; see --help; abbreviations"),
     ({"load_best_model_at_end": True}, "load_best_model_at_end requires the save and eval strategy to match"),
-    ({"output_dir": "/dev/null/out"}, "--output_dir: '/dev/null/out' cannot be created or written to; name another"),
+    ({"output_dir": "/dev/null/out"}, "--output_dir: '/dev/null/out' cannot be created or written to; choose another"),
     ({"resume_from_checkpoint": "nowhere"}, "--resume_from_checkpoint: 'nowhere' is not a folder; leave it out"),
 ]
 
@@ -148,7 +148,7 @@ def test_lines_beyond_the_positions_are_dropped_or_cut(start, tmp_path, monkeypa
     options = {"train": [tmp_path / "en", tmp_path / "de"], "test": 2 * [tmp_path / "test"], "max_length": 100_000}
     run(monkeypatch, "translation", tmp_path, model=folder, **options)
     assert re.search(
-        r"--max_length: 100000 is more than the model's (\d+) positions, so it is \1", capsys.readouterr().out
+        r"--max_length: 100000 is more than the model's (\d+) positions, using \1", capsys.readouterr().out
     )
     assert json.loads((tmp_path / "out" / "results.json").read_text())["train_steps"] == 2
     assert (tmp_path / "out" / "README.md").exists()
@@ -156,7 +156,7 @@ def test_lines_beyond_the_positions_are_dropped_or_cut(start, tmp_path, monkeypa
 
 def test_a_training_that_ends_in_nan_says_so(start, tmp_path, monkeypatch):
     options = {"train": start[1]["train"], "model": start[0]}
-    with pytest.raises(InputError, match=r"training: led to NaN or inf in .*; train in another --output_dir, with"):
+    with pytest.raises(InputError, match=r"training: gave NaN or inf in .*; train in another --output_dir, with"):
         run(monkeypatch, "translation", tmp_path, **options, learning_rate=1e30, max_steps=6)
     assert not (tmp_path / "out" / "model.safetensors").exists()
 
@@ -181,13 +181,13 @@ def test_a_full_disk_is_one_line_and_leaves_whole_checkpoints(start, tmp_path, m
     assert ended.value.code == 2
     err = capsys.readouterr().err.splitlines()[-1]
     assert err.startswith("train_translation.py: cannot write: ")
-    assert "make room and run the same command again to resume from the last checkpoint" in err
+    assert "free space and run the same command again to resume from the last checkpoint" in err
     assert [path.name for path in list_checkpoints(tmp_path / "out", complete=False)] == ["checkpoint-1"]
     monkeypatch.undo()
     run(monkeypatch, "translation", tmp_path, **options)
     out = capsys.readouterr().out
     assert f"{tmp_path / 'out' / 'unfinished' / 'checkpoint-2'} is incomplete" in out
-    assert f"Going on from {tmp_path / 'out' / 'checkpoint-1'}" in out
+    assert f"Resuming from {tmp_path / 'out' / 'checkpoint-1'}" in out
     assert not (tmp_path / "out" / "unfinished").exists()
 
 
@@ -208,10 +208,10 @@ def test_an_interrupt_is_one_line_that_names_what_is_kept(start, tmp_path, monke
     assert ended.value.code == 130
     last = tmp_path / "out" / "checkpoint-1"
     texts = [
-        "no checkpoint was written yet; the same command starts again",
+        "no checkpoint was saved yet; the same command starts over",
         f"{last} is kept; run the same command again to resume from it",
     ]
     assert capsys.readouterr().err.splitlines()[-1] == f"train_translation.py: interrupted; {texts[kept]}"
     monkeypatch.setattr(TranslationTrainer, "training_step", before)
     run(monkeypatch, "translation", tmp_path, **options)
-    assert (f"Going on from {last}" in capsys.readouterr().out) == bool(kept)
+    assert (f"Resuming from {last}" in capsys.readouterr().out) == bool(kept)

@@ -106,6 +106,6 @@ def test_a_sharded_training_that_was_cut_off_goes_on(words, tmp_path):
     for path in (tmp_path / "cut" / "model.safetensors", tmp_path / "cut" / f"checkpoint-{STEPS}"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     (printed,) = end(begin_sharded(words("cut", **adam)))
-    assert f"Going on from {tmp_path / 'cut' / 'checkpoint-2'}" in printed
+    assert f"Resuming from {tmp_path / 'cut' / 'checkpoint-2'}" in printed
     weights, others = (load_file(tmp_path / folder / "model.safetensors") for folder in ("cut", "whole"))
     torch.testing.assert_close(weights, others, rtol=0, atol=0)

@@ -159,13 +159,13 @@ def test_classification_of_a_set_with_fields_word_vectors_and_logistic_regressio
         (["--on", "test"], "--on: 'test' is not one of valid, train"),
         (
             ["--task", "classification", "--performance", "bleu"],
-            "--performance: 'bleu' is for --task translation; take accuracy",
+            "--performance: 'bleu' is supported only for --task translation; use accuracy",
         ),
         (
             ["--task", "classification", "--dataset", "imdb"],
             "--train, --valid: are missing; with --dataset, give the names of two splits",
         ),
-        (["--embeddings", "glove.txt"], "--embeddings: 'glove.txt' are of words, but translators read"),
+        (["--embeddings", "glove.txt"], "--embeddings: 'glove.txt' are word vectors, but translators read"),
         (["--task", "parsing"], "--task: 'parsing' is not one of translation, classification"),
         ([], r"--train: \[\] does not name the data; give two text files or one JSONL file"),
         (

@@ -80,7 +80,7 @@ def test_both_signs_of_relevance_and_several_lengths(run, tmp_path):
     others = [tuple(map(int, size.split(", "))) for size in re.findall(r"\((\d+, \d+)\)", error.value.remedy)][:2]
     table = run("box", "--prefix", "reference", "--lengths", *others[0], *others[1])
     assert [(int(row["source tokens"]), int(row["target tokens"])) for row in table] == others
-    with pytest.raises(InputError, match=r"--lengths: '7 7 9' is not pairs of numbers, e\.g\. 20 23"):
+    with pytest.raises(InputError, match=r"--lengths: '7 7 9' must be pairs of numbers, e\.g\. 20 23"):
         run("box", "--lengths", 7, 7, 9)
 
 
@@ -106,7 +106,7 @@ def test_objectives_go_on_where_they_were_stopped(run, tmp_path, monkeypatch):
     (out / "mrt" / "results.json").unlink()  # as if it had been stopped after its last checkpoint
     assert run("objectives", *words)[:4] == table[:4]
     assert done == [*ways, "mrt"]
-    with pytest.raises(InputError, match=r"mrt' was trained by .*--candidates 3.*; name another"):
+    with pytest.raises(InputError, match=r"mrt' was trained by .*--candidates 3.*; choose another"):
         run("objectives", *words, "--candidates", 4)
 
 
@@ -138,7 +138,7 @@ def test_stages_of_a_training(run, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["box", "--learning_rate", 1], "--learning_rate: no training is made here that it could be for"),
+        (["box", "--learning_rate", 1], "--learning_rate: is not supported, because this study"),
         (["box", "--pairs", 0], "--pairs: 0 must be at least 1"),
         (["amount", "--sizes", 20, 0], r"--sizes: \[20, 0\] must be at least 1"),
         (["amount", "--sizes", 60], "--sizes: 60 is more than the 50 pairs of --train"),
@@ -164,7 +164,7 @@ def test_wrong_files_and_launchers_are_named(run, monkeypatch):
         run("box", files=["a.en"])
     with pytest.raises(InputError, match=r"nowhere\.en"):
         run("box", files=["nowhere.en", "nowhere.de"])
-    with pytest.raises(InputError, match="--held: there is no sentence pair in /dev/null and /dev/null"):
+    with pytest.raises(InputError, match="--held: no sentence pairs in /dev/null and /dev/null"):
         run("box", files=["/dev/null", "/dev/null"])
     monkeypatch.setenv("MASTER_PORT", "29500")  # no launcher by itself
     assert run("box", "--pairs", 2, "--prefix", "reference")
@@ -173,7 +173,7 @@ def test_wrong_files_and_launchers_are_named(run, monkeypatch):
         run("box")
     monkeypatch.delenv("MASTER_PORT")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(InputError, match="launcher: several processes; train by them with train_"):
+    with pytest.raises(InputError, match="launcher: several processes are not supported; train with train_"):
         run("box")
 
 

@@ -84,7 +84,7 @@ def test_heads_are_tried_alone_then_put_together(run, tmp_path, monkeypatch):
 
 def test_too_few_heads_are_an_error(run):
     with pytest.raises(
-        InputError, match=r"--candidates: 3 gave 0 good and 3 bad heads, but 1 and 2 are needed; raise it"
+        InputError, match=r"--candidates: 3 gave 0 good and 3 bad heads, but 1 and 2 are needed; increase it"
     ):
         run("heads")
 
@@ -98,9 +98,7 @@ def test_knowing_the_words_left_gives_eleven_percent():
 def test_other_settings_need_another_folder(run, tmp_path):
     run("copying")
     assert json.loads((tmp_path / "settings.json").read_text())["steps"] == 4
-    with pytest.raises(
-        InputError, match=r"--output_dir: '.+' has runs with steps=4; take the same, or another folder"
-    ):
+    with pytest.raises(InputError, match=r"--output_dir: '.+' has runs with steps=4; use the same, or another folder"):
         run("copying", "--steps", "6")
 
 
@@ -113,7 +111,7 @@ def test_one_direction_has_runs_of_its_own(run, tmp_path):
     settings.write_text(json.dumps(old))  # a folder from before the setting existed
     run("locality")
     assert rows_in(tmp_path / "locality.csv") == both
-    with pytest.raises(InputError, match=r"has runs with bidirectional=True; take the same, or another folder"):
+    with pytest.raises(InputError, match=r"has runs with bidirectional=True; use the same, or another folder"):
         run("locality", "--bidirectional", "false")
     run("locality", "--bidirectional", "false", "--output_dir", str(tmp_path / "forward"))
     one = rows_in(tmp_path / "forward" / "locality.csv")
@@ -125,7 +123,7 @@ def test_one_direction_has_runs_of_its_own(run, tmp_path):
     ("options", "message"),
     [
         (["--bidirectional", "no"], "--bidirectional: 'no' is not one of true, false"),
-        (["--seeds", "0"], "--seeds: 0 is too small; take 1 or more"),
+        (["--seeds", "0"], "--seeds: 0 is too small; use at least 1"),
         (["--steps", "5"], "--steps: 5 is not a multiple of --eval_steps 2"),
     ],
 )
@@ -135,5 +133,5 @@ def test_wrong_arguments_are_named(options, message, run):
 
 
 def test_one_seed_has_no_other_to_agree_with(run):
-    with pytest.raises(InputError, match="--seeds: 1 leaves no other seed to compare attention with; take 2 or more"):
+    with pytest.raises(InputError, match="--seeds: 1 leaves no other seed to compare attention with; use at least 2"):
         run("frozen", "--seeds", "1")

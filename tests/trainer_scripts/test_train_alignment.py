@@ -59,7 +59,7 @@ def test_wrong_arguments_are_named(start, tmp_path, monkeypatch):
     folder, data = start
     options = {"output_dir": tmp_path, "train": data["train"], "model": folder, "max_steps": 1}
     for wrong, text in (
-        ({"alignment_layer": 9}, "alignment_layer=9 is not one of the decoder's"),
+        ({"alignment_layer": 9}, "alignment_layer=9 is out of range"),
         ({"extraction": "most"}, "extraction: 'most' is not one of"),
         ({"heuristic": "grow"}, "heuristic: 'grow' is not one of"),
         ({"reverse_model": tmp_path / "none"}, "--reverse_model"),

@@ -41,7 +41,7 @@ def test_trains_goes_on_and_is_explained(architecture, tmp_path, run, capsys):
     expected = run(whole, "--architecture", architecture, "--max_steps", "6", "--lr_scheduler_type", "constant")
     run(parts, "--architecture", architecture, "--max_steps", "3", "--lr_scheduler_type", "constant")
     found = run(parts, "--architecture", architecture, "--max_steps", "6", "--lr_scheduler_type", "constant")
-    assert "Going on from" in capsys.readouterr().out
+    assert "Resuming from" in capsys.readouterr().out
     assert found["train_steps"] == 6
     for name in ("test_loss", "test_chrf", "test_bleu"):
         assert found[name] == pytest.approx(expected[name], rel=1e-5)
@@ -66,8 +66,8 @@ def test_trains_with_input_feeding(tmp_path, run):
     ("options", "message"),
     [
         (["--architecture", "gru"], "--architecture: 'gru' is not one of lstm, conv"),
-        (["--set", "layers=3"], "--set: 'layers=3' sets none of embedding_size, hidden_size"),
-        (["--set", "hidden_size=-1"], "--set: hidden_size must be greater than zero; no model can be made of this"),
+        (["--set", "layers=3"], "--set: 'layers=3' is not one of the fields embedding_size, hidden_size"),
+        (["--set", "hidden_size=-1"], "--set: hidden_size must be greater than zero; choose other values"),
         (["--set", "hidden_size=" + "1" * 5000], "--set: .*hidden_size"),
         (["--set", "attention=concat"], "--set: attention='concat' is not one of general, dot"),
     ],

@@ -138,7 +138,7 @@ def test_text_files_to_a_float16_export(corpus, tmp_path, run, capsys):
 
     capsys.readouterr()
     run(run_folder, export=export, **options)  # nothing is left to be done, and it is done again
-    assert "Going on from" in capsys.readouterr().out
+    assert "Resuming from" in capsys.readouterr().out
     again = json.loads((run_folder / "results.json").read_text())
     assert again["test_bleu"] == results["test_bleu"]
     assert again["train_seconds"] == pytest.approx(results["train_seconds"], abs=0.05)
@@ -188,7 +188,7 @@ def test_a_killed_run_gives_what_it_would_have_given(corpus, tmp_path, run, caps
     resumed = run(killed, **options)
     out = capsys.readouterr().out
     assert f"{half_written} is incomplete" in out
-    assert f"Going on from {killed / f'checkpoint-{step}'}" in out
+    assert f"Resuming from {killed / f'checkpoint-{step}'}" in out
     uninterrupted = run(whole, **options)
     assert losses(resumed) == pytest.approx(losses(uninterrupted), rel=1e-6)
     assert list(losses(resumed)) == list(range(1, 61))
@@ -278,7 +278,7 @@ def test_wrong_arguments_are_named(corpus, tmp_path, run, options, message):
 
 def test_another_vocabulary_size_in_the_same_folder_is_refused(corpus, tmp_path, run):
     run(tmp_path, **text_files(corpus, "train"), max_steps=1)
-    with pytest.raises(InputError, match=r"has a run that was begun with --vocab_size 70, now 60; give the same"):
+    with pytest.raises(InputError, match=r"has a run that was started with --vocab_size 70, now 60; use the same"):
         run(tmp_path, **text_files(corpus, "train"), vocab_size=60)
 
 

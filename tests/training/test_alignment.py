@@ -122,8 +122,8 @@ def test_wrong_settings_are_named(tmp_path):
     for wrong, text in (
         ({"link_loss": "sum"}, "link_loss: 'sum' is not one of mass, even"),
         ({"guided_weight": -1.0}, r"guided_weight: -1.0 must not be negative"),
-        ({"gradient_checkpointing": True}, "gradient_checkpointing: states are computed without gradient"),
-        ({"agreement": 1.0, "guided_layer": 0}, r"agreement: 1.0 is for alignment heads"),
+        ({"gradient_checkpointing": True}, "gradient_checkpointing: is not supported: states are computed without"),
+        ({"agreement": 1.0, "guided_layer": 0}, r"agreement: 1.0 is supported only for alignment heads"),
     ):
         with pytest.raises(InputError, match=text):
             AlignmentConfig(output_dir=str(tmp_path), **SETTINGS | wrong)

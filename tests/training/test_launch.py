@@ -163,7 +163,7 @@ def test_a_full_disk_is_one_line(monkeypatch, capsys, error):
     err = capsys.readouterr().err
     assert (ended.value.code, err.count("\n")) == (2, 1)
     assert err.startswith("train.py: cannot write: ")
-    assert "make room and run the same command again" in err
+    assert "free space and run the same command again" in err
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), FileNotFoundError(errno.ENOENT, "a bug"), KeyError("a bug")])

@@ -293,7 +293,7 @@ def test_a_collapsed_set_is_warned_of_once(tmp_path, caplog, monkeypatch, number
     monkeypatch.setattr(candidates_module, "ancestral_samples", same)
     trainer = make_trainer(tmp_path, candidates=number)
     trainer.train()
-    assert caplog.text.count(f"step 1: only 2.0 of {number} candidates are unique; such a set says little") == 1
+    assert caplog.text.count(f"step 1: only 2.0 of {number} candidates are unique; such candidates say little") == 1
     assert caplog.text.count("candidates are 4.00 times as long as references") == 1
 
 
@@ -355,7 +355,7 @@ def test_wrong_risks_are_refused(tmp_path):
     config = ConvSeq2SeqConfig(vocab_size=6, d_model=8, encoder_layers=1, decoder_layers=1)
     with pytest.raises(InputError, match="model: ConvSeq2SeqForConditionalGeneration is not a Transformer"):
         make_trainer(tmp_path, ConvSeq2SeqForConditionalGeneration(config))
-    with pytest.raises(InputError, match="processing_class: None, but the risk compares texts"):
+    with pytest.raises(InputError, match="processing_class: is None, but the risk compares texts"):
         MRTTrainer(trainer.model, trainer.args)
 
 

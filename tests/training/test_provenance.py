@@ -47,14 +47,14 @@ def test_a_run_with_other_values_is_not_resumed(train, start, tmp_path, capsys):
         ({"model": model}, "--model [0-9a-f]{12}, now [0-9a-f]{12}"),
         ({"train": data}, "--train [0-9a-f]{12} [0-9a-f]{12}, now [0-9a-f]{12}"),
     ):
-        with pytest.raises(InputError, match=f"has a run that was begun with {message}.* --overwrite_output_dir true"):
+        with pytest.raises(InputError, match=f"has a run that was started with {message}.* --overwrite_output_dir"):
             train(**options)
     assert (tmp_path / "out/results.json").read_bytes() == before
     capsys.readouterr()
     train(max_steps=3)  # longer
-    assert "Going on from" in capsys.readouterr().out
+    assert "Resuming from" in capsys.readouterr().out
     train(learning_rate=1e-3, overwrite_output_dir=True)
-    assert "A new run in" in capsys.readouterr().out
+    assert "Starting a new run in" in capsys.readouterr().out
     assert [path.name for path in list_checkpoints(tmp_path / "out")] == ["checkpoint-1", "checkpoint-2"]
     assert json.loads((tmp_path / "out/run.json").read_bytes())["learning_rate"] == 1e-3
 
@@ -65,7 +65,7 @@ def test_a_run_without_a_record_is_not_resumed(train, tmp_path):
     with pytest.raises(InputError, match=r"--output_dir: .*run.json is damaged \(Expecting"):
         train()
     (tmp_path / "out/run.json").unlink()
-    with pytest.raises(InputError, match=r"has checkpoints, but no run.json that tells what they were trained with"):
+    with pytest.raises(InputError, match=r"has checkpoints, but no run.json with the values they were trained with"):
         train()
 
 
@@ -77,7 +77,9 @@ def test_changed_bytes_of_a_checkpoint_are_noticed(train, tmp_path, name):
     middle = len(content) // 2
     content[middle : middle + 20] = bytes(byte ^ 255 for byte in content[middle : middle + 20])
     path.write_bytes(content)
-    with pytest.raises(InputError, match=rf"checkpoint-2/{name}: is not as it was written; delete this checkpoint"):
+    with pytest.raises(
+        InputError, match=rf"checkpoint-2/{name}: was changed after it was written; delete this checkpoint"
+    ):
         train(max_steps=3)
     shutil.rmtree(path.parent)
     train(max_steps=3)

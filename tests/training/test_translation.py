@@ -182,7 +182,7 @@ def test_training_ends_with_the_mean_of_the_last_checkpoints(tmp_path, caplog):
     torch.testing.assert_close(trainer.model.state_dict(), expected.state_dict())
     assert not caplog.records
     make_trainer(tmp_path / "few", average_last=5, **options).train()
-    assert "average_last: 5, but there are only 3" in caplog.text
+    assert "average_last is 5, but there are only 3" in caplog.text
 
 
 @pytest.mark.parametrize(

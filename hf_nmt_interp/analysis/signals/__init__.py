@@ -41,7 +41,7 @@ DEFAULT, ALL = "default", "all"  # those that are not on request; every one
 
 
 def chosen_signals(names: Iterable[str] | None = None) -> list[str]:
-    """Names of signals, each once; None and the name `default` for those that are not on request, `all` for all.
+    """Names of signals, each once; None and `default` select those that are not on request, `all` selects all.
 
     >>> chosen_signals(["length_ratio", "lrp_share"])
     ['length_ratio', 'lrp_share']

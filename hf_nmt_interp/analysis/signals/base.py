@@ -1,4 +1,4 @@
-"""What every signal is: a number about a sentence pair that says how suspicious its translation is."""
+"""Base of the signals: a number that says how suspicious the translation of a sentence pair is."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -10,9 +10,9 @@ class Signal(ABC):
     """A number about a sentence pair. To add one: subclass, and add the class to `SIGNALS`.
 
     Attributes:
-        name: by which users choose it.
+        name: the name that users choose it by.
         passes: names in `PASSES` of what it reads.
-        rises: whether larger values are more suspicious; of most signals smaller ones are.
+        rises: whether larger values are more suspicious; for most signals smaller ones are.
         on_request: whether it is left out unless asked for, because its passes are slow.
     """
 
@@ -24,4 +24,4 @@ class Signal(ABC):
     @staticmethod
     @abstractmethod
     def score(reading: Reading) -> float:
-        """Its value; a pair without words has one, too."""
+        """Its value; defined for pairs without words too."""

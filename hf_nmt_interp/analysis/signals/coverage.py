@@ -1,4 +1,4 @@
-"""Which source words the translation looked at: coverage by alignment and by attention; marks are left out."""
+"""Which source words the translation looked at: coverage by alignment and by attention, without punctuation."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ def attention_coverage(reading: Reading) -> np.ndarray:
 
 
 def _mean(coverage: np.ndarray, reading: Reading, first: int = 0, end: int | None = None) -> float:
-    """Over the words [first, end) that are not marks; 1 if there are none."""
+    """Mean over the words [first, end) that are not punctuation; 1 if there are none."""
     kept = [
         c for c, word in list(zip(coverage, reading.pair.source.words, strict=True))[first:end] if not is_mark(word)
     ]

@@ -34,7 +34,7 @@ class MeanInformation(Signal):
 
 
 class SourceInformation(Signal):
-    """Total divided by the number of source tokens: what each of them was good for."""
+    """Total divided by the number of source tokens."""
 
     name, passes = "source_information", ("cross", "empty")
 
@@ -44,7 +44,7 @@ class SourceInformation(Signal):
 
 
 class InformationShare(Signal):
-    """1 - log P(y | x) / log P(y | empty source): how much of the surprise the source takes away."""
+    """1 - log P(y | x) / log P(y | empty source): the share of the surprisal that the source removes."""
 
     name, passes = "information_share", ("cross", "empty")
 

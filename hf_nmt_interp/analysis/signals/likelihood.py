@@ -27,7 +27,7 @@ class LowestLogProbability(Signal):
 
 
 class Ending(Signal):
-    """log P(y_T | x, y_<T) of the last token, EOS: low where something is still to be translated."""
+    """log P(y_T | x, y_<T) of the last token, EOS: low if something is not translated yet."""
 
     name, passes = "ending", ("cross",)
 

@@ -1,4 +1,4 @@
-"""What a translator's passes over sentence pairs find; the signals are functions of it.
+"""Results of a translator's passes over sentence pairs, from which signals are computed.
 
 Definitions: docs/methods.md, Checking a translation.
 """
@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A sentence pair and what was found about it; None where a pass was not made.
+    """A sentence pair and the results of passes over it; None for a pass that was not made.
 
     Attributes:
         pair: ids and words.
@@ -70,7 +70,7 @@ def is_mark(word: str) -> bool:
 
 
 def clauses(words: Sequence[str]) -> list[tuple[int, int]]:
-    """Runs [first, end) of words up to and with the punctuation behind them.
+    """Runs [first, end) of words including the punctuation after them.
 
     >>> clauses(["It", "rains", ",", "he", "said", "."])
     [(0, 3), (3, 6)]
@@ -91,7 +91,7 @@ def by_word(values: np.ndarray, side: TokenWords) -> np.ndarray:
 
 
 def smoothed(values: np.ndarray, words: Sequence[str]) -> np.ndarray:
-    """[words] mean over each word, and up to two words before and behind it in its clause; NaN for marks.
+    """[words] mean over each word, and up to two words before and after it in its clause; NaN for punctuation.
 
     >>> smoothed(np.array([0.0, 3.0, 9.0, 1.0]), ["It", "rains", ",", "today"]).tolist()
     [1.5, 1.5, nan, 1.0]
@@ -115,7 +115,7 @@ def _log_probs(model: Any, pairs: Pairs, batch_size: int) -> list[np.ndarray]:
 
 
 def aligner(model: Any, pairs: Pairs, batch_size: int = 16) -> AttentionChoice:
-    """The model's own best attention; any for pairs without words, which have no links."""
+    """The model's own best attention; an arbitrary one for pairs without words, which have no links."""
     full = pairs.pick([n for n, pair in enumerate(pairs) if pair.source.words and pair.target.words])
     return own_attention(model, full, batch_size) if len(full) else AttentionChoice(0, None, False, 1.0)
 
@@ -143,7 +143,7 @@ def _cross(
 
 
 def without(pair: Pair, gone: Iterable[int]) -> Pair:
-    """The pair with some words of the source left out; its special tokens stay, and EOS if nothing else does."""
+    """The pair without some source words; special tokens are kept, and EOS if nothing else is left."""
     positions, ids = {n for word in gone for n in pair.source.positions[word]}, pair.ids
     kept = [n for n, _ in enumerate(ids.source_ids) if n not in positions]
     return replace(pair, ids=replace(ids, source_ids=[ids.source_ids[n] for n in kept]), source=_NO_WORDS)
@@ -193,7 +193,7 @@ PASSES: dict[str, Pass] = {
 def read(
     model: Any, pairs: Pairs, passes: Iterable[str], batch_size: int = 16, choice: AttentionChoice | None = None
 ) -> list[Reading]:
-    """Readings of sentence pairs by the passes of these names; `choice` is the attention that aligns."""
+    """Readings of sentence pairs by the passes of these names; `choice` is the attention used to align."""
     found: list[dict[str, Any]] = [{} for _ in pairs]
     for name in dict.fromkeys(passes):
         more: Pass = partial(_cross, choice=choice) if name == "cross" else PASSES[name]

@@ -10,7 +10,7 @@ _LENGTHS = (1, 2, 3, 4)
 
 
 def _counts(side: TokenWords, n: int) -> tuple[Counter[tuple[str, ...]], int]:
-    """How often each n-gram of words occurs, lower-cased and without marks, and the number of words."""
+    """How often each n-gram of words occurs, lower-cased and without punctuation, and the number of words."""
     words = [word.casefold() for word in side.words if not is_mark(word)]
     return Counter(zip(*(words[k:] for k in range(n)), strict=False)), len(words)
 

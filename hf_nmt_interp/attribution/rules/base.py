@@ -15,13 +15,13 @@ class Rule(engine.Division):
     """A rule divides the relevance of a unit among the inputs of its operation.
 
     Most rules say only how messages are cut into parts (`split`, `split_product`, `inverse`), for all operations. A
-    rule that treats an operation otherwise overrides its method, which is given inputs and weights. Settings are the
+    rule that treats an operation differently overrides its method, which gets inputs and weights. Settings are the
     fields of the rule's dataclass.
 
     Attributes:
         signed: whether shares can be negative.
-        absorbs: whether biases and the like keep their part, so that totals are not 1. Each operation then adds what
-            it kept of each step to `absorbed` [K].
+        absorbs: whether biases and similar terms keep their part, so that totals are not 1. Each operation then adds
+            what it kept at each step to `absorbed` [K].
     """
 
     signed: ClassVar[bool] = False

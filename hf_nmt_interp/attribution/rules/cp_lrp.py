@@ -14,9 +14,8 @@ from hf_nmt_interp.attribution.rules.epsilon import Epsilon
 class CPLRP(Epsilon):
     """Divides sums by the epsilon rule; biases and epsilon keep their part.
 
-    Relevance is a multiple of the unit that it is divided by, so shares stay moderate, and epsilon only has to keep
-    units of exactly 0 from a division by 0. It is small because relevance jumps where a unit as small as epsilon
-    changes its sign.
+    Relevance is a multiple of the unit that it is divided by, so shares stay moderate, and epsilon only has to
+    prevent a division by 0. It is small because relevance jumps where a unit as small as epsilon changes its sign.
     """
 
     epsilon: float = 1e-9
@@ -30,7 +29,7 @@ class CPLRP(Epsilon):
         return share
 
     def messages(self, z: Tensor) -> Tensor:
-        """Messages to a linear unit [..., inputs] as they count."""
+        """Weighted messages to a linear unit [..., inputs]."""
         return z
 
     def linear(

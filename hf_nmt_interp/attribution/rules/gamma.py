@@ -15,7 +15,7 @@ from hf_nmt_interp.errors import InputError
 class Gamma(AttnLRP):
     """AttnLRP, but in linear layers messages with the sign of their sum count 1 + gamma times, the bias too.
 
-    `gamma=0` is AttnLRP. The larger gamma is, the less do messages of both signs cancel.
+    `gamma=0` is AttnLRP. With a larger gamma, messages of both signs cancel less.
     """
 
     gamma: float = 0.25

@@ -1,7 +1,7 @@
 """Alignment error rate, precision and recall of word alignments against gold links.
 
-Both files have one sentence pair a line: links `source-target`; in GOLD `ipj` or `i?j` is a possible link.
---figure draws matrices of some pairs, found links against gold ones, with their words (--text).
+Both files have one line per sentence pair, with links `source-target`; in GOLD `ipj` or `i?j` is a possible link.
+--figure draws some pairs as matrices that show found and gold links, with the words of --text.
 
 Examples:
   hf-nmt-interp aer gold.txt links.txt
@@ -24,11 +24,13 @@ from hf_nmt_interp.text.pharaoh import Links, read_gold
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("gold", type=InputFile, metavar="GOLD", help="file of gold links")
     parser.add_argument("hypothesis", type=InputFile, metavar="HYP", help="file of links to evaluate")
-    for flag, what in (("--gold-base", "GOLD counts"), ("--base", "HYP counts")):
-        parser.add_argument(flag, type=int, choices=(0, 1), default=0, help=f"what {what} words from (default: 0)")
+    for flag, what in (("--gold-base", "GOLD"), ("--base", "HYP")):
+        parser.add_argument(
+            flag, type=int, choices=(0, 1), default=0, help=f"number of the first word in {what} (default: 0)"
+        )
     add_output(parser, ("table", "json", "tsv"))
     add_figure(parser, "pairs")
-    parser.add_argument("--text", nargs=2, type=InputFile, metavar=("SOURCE", "TARGET"), help="the sentences")
+    parser.add_argument("--text", nargs=2, type=InputFile, metavar=("SOURCE", "TARGET"), help="files of the sentences")
     parser.add_argument("--pairs", nargs="+", type=positive, metavar="N", help="lines to draw (default: the first 3)")
 
 

@@ -1,22 +1,22 @@
-"""Table of alignment error rates: every method, both directions and symmetrised, beside a statistical aligner.
+"""Table of alignment error rates: every method, both directions and symmetrised, next to a statistical aligner.
 
-force  the translators are led through sentence pairs with gold links
-free   each translates its side of them; the reference is made from a statistical aligner's links (--statistical)
-noise  attention of --model, its gradient, and SmoothGrad by the deviation of its noise, in both kinds of decoding:
-       error rate, and entropy of the soft alignment
+force  sentence pairs with gold links, force decoded by the translators
+free   the translators' own translations; the reference links come from a statistical aligner (--statistical)
+noise  error rate and entropy of the soft alignment in both kinds of decoding, for the attention of --model, its
+       gradient, and SmoothGrad with several noise levels (--sigma)
 
---as-published makes the tables as the code of the paper's authors does: each target subword is linked to its best
-source subword, and a word has the links of its subwords; "Li" rows are the absolute value of gradient times
-embedding; entropies are of subwords with EOS; attention of convolutional translators is the mean over layers. These
-tables have the rows of the paper only, in table-published.md and table-published.jsonl.
+--as-published computes the tables like the code of the paper's authors: each target subword is linked to its best
+source subword, and a word gets the links of its subwords; "Li" rows are the absolute value of gradient times
+embedding; entropies are over subwords including EOS; attention of convolutional translators is averaged over layers.
+Only the rows of the paper are computed, and written to table-published.md and table-published.jsonl.
 
---statistical names the aligner: eflomal (pip install -c constraints.txt -e ".[yardstick]"), or stepwise, which comes
-with this package. Both are trained on --train and the gold text at once; stepwise-online is trained on --train only.
-Words of the gold text with the old German ß are spelt as in --train. Layers and heads of attention are chosen by
-agreement of the two directions, without gold links; without --reverse-model by agreement with deleting source words,
-and each method has a row of its mutual links (best for both words) instead of symmetrised ones. Results are kept in
-FOLDER; run the same command again to resume. table.md and table.jsonl there have the rows so far, log.txt shows the
-progress.
+--statistical names the aligner: eflomal (pip install -c constraints.txt -e ".[yardstick]"), or stepwise, which is
+part of this package. Both are trained on --train plus the gold text; stepwise-online is trained on --train only.
+Words of the gold text in the old German spelling with ß are spelt as in --train. Layers and heads of attention are
+chosen without gold links, by agreement of the two directions. Without --reverse-model they are chosen by agreement
+with deleting source words, and each method gets a row of mutual links (best for both words) instead of symmetrised
+ones. Results are saved in FOLDER; run the same command again to resume. table.md and table.jsonl there have the rows
+computed so far, and log.txt shows the progress.
 
 Examples:
   hf-nmt-interp alignment-table out --gold gold.txt train.en train.de --table force --method attention
@@ -41,7 +41,7 @@ _TABLES = ("force", "free", "noise")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=OutputFolder, metavar="FOLDER", help="where results are kept")
+    parser.add_argument("folder", type=OutputFolder, metavar="FOLDER", help="folder for the results")
     add_gold(parser)
     parser.add_argument("--train", nargs=2, type=InputFile, metavar=("SOURCE", "TARGET"), help="the training text")
     add_model(parser)
@@ -50,18 +50,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_reverse_prefix(parser)
     group = parser.add_argument_group("table")
     group.add_argument("--table", nargs="+", choices=_TABLES, help="default: all; free only with --statistical")
-    group.add_argument("--method", action="append", metavar="NAME", help="a line of the table; may be repeated")
+    group.add_argument(
+        "--method", action="append", metavar="NAME", help="row of the table; may be repeated (default: all)"
+    )
     names = ("eflomal", "stepwise", "stepwise-online")
     group.add_argument("--statistical", choices=names, help="statistical aligner to compare with")
     group.add_argument("--eflomal", action="store_true", help="the same as --statistical eflomal")
     group.add_argument("--as-published", action="store_true", help="compute as the paper's authors do, see above")
-    group.add_argument("--sigma", nargs="+", type=float, default=[0, 0.05, 0.15, 0.3], metavar="S", help="for noise")
-    group.add_argument("--limit", type=positive, metavar="N", help="only the first N pairs, for a quick try")
+    group.add_argument(
+        "--sigma", nargs="+", type=float, default=[0, 0.05, 0.15, 0.3], metavar="S", help="noise levels"
+    )
+    group.add_argument("--limit", type=positive, metavar="N", help="use only the first N pairs, for a quick try")
     group.add_argument("--batch-size", type=positive, default=16, metavar="N", help="default: %(default)s")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Compute row by row and write the tables again after each."""
+    """Compute row by row, and rewrite the tables after each row."""
     from hf_nmt_interp.report.alignment import alignment_markdown
     from hf_nmt_interp.studies.alignment_table import PUBLISHED, ROWS
 

@@ -2,7 +2,7 @@
 
 The page shows the same view as the reports. You can switch the method, compare two methods or models, edit the
 translation (it is then force decoded), leave out source words and see what changes, and download HTML, PNG or JSON.
-It needs the extra `app` (gradio). Only this computer can open it, unless --host names another address.
+This needs the extra `app` (gradio). The page is served to this computer only, unless --host names another address.
 
 Examples:
   hf-nmt-interp app --model demo:en-de

@@ -1,16 +1,16 @@
 """Explain translations: how much each source word and each earlier target word contributed to each target word.
 
-The model translates, or is led through given translations (--target, --target-file).
+The model translates, or force decodes given translations (--target, --target-file).
 
-table  links: small numbers show which source word each target word translates, as `align` does; relevance: one line
-       a target word with the share of the source, the most relevant source word and earlier target word
-json   one object a line: tokens, words, the arrays source, prefix, start, source_contribution, log_probs
-tsv    one line a score: sentence, step, target, side (source, prefix or start), position, token, score
+table  small numbers link target words to the source words they translate, as `align` does; one line per target word with
+       its source share, the most relevant source word and, where it matters, earlier target word, and log-probability
+json   one object per line: tokens, words, the arrays source, prefix, start, source_contribution, log_probs
+tsv    one line per score: sentence, step, target, side (source, prefix or start), position, token, score
 html   a self-contained page with heat maps; --heads adds a browser of the attention heads
-Indices count from 0. With --shards whole corpora are explained; merge joins their shards.
+Indices start at 0. Use --shards to explain whole corpora; `merge` joins the shards.
 
---method and --model may be repeated: all methods of a model explain the same translation, and a page shows them on one
-card, to be switched or one below the other. json and tsv then name model and method in each line.
+--method and --model may be repeated: all methods of a model explain the same translation. A page shows them on one
+card, where you can switch between them or show one below the other; json and tsv name model and method in each line.
 
 Examples:
   hf-nmt-interp attribute "The cat is sleeping on the sofa."
@@ -59,16 +59,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_targets(parser)
     add_contrast(parser)
     group = add_method(parser, several=True)
-    group.add_argument("--list-methods", action="store_true", help="print the methods and their settings, and stop")
+    group.add_argument("--list-methods", action="store_true", help="print the methods and their settings, and exit")
     arguments.add_translating(parser, several=True)
     level = parser.add_mutually_exclusive_group()
     help = f"what a word is in text without spaces: {', '.join(WORDS)} (default: %(default)s)"
     level.add_argument(
         "--words", nargs="?", const="pieces", default="pieces", choices=WORDS, metavar="NAME", help=help
     )
-    help = "attached: punctuation marks belong to the word they touch (default: separate, they are words)"
+    help = "separate: punctuation marks are words; attached: they belong to the word they touch (default: %(default)s)"
     parser.add_argument("--punctuation", default="separate", choices=("separate", "attached"), help=help)
-    level.add_argument("--tokens", dest="level", action="store_const", const="token", help="scores of subwords")
+    level.add_argument(
+        "--tokens", dest="level", action="store_const", const="token", help="show scores of subwords, not words"
+    )
     parser.set_defaults(level="word")
     help = "add a browser of attention heads to the page"
     parser.add_argument("--heads", action="store_true", default=None, help=help)
@@ -78,20 +80,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_targets(parser: argparse.ArgumentParser) -> None:
     """`--target` or `--target-file`."""
     targets = parser.add_mutually_exclusive_group()
-    targets.add_argument("--target", action="append", metavar="TEXT", help="translation to explain; one a sentence")
-    targets.add_argument("--target-file", type=InputFile, metavar="FILE", help="file with one translation a line")
+    targets.add_argument("--target", action="append", metavar="TEXT", help="translation to explain; one per sentence")
+    targets.add_argument("--target-file", type=InputFile, metavar="FILE", help="file with one translation per line")
 
 
 def add_contrast(parser: argparse.ArgumentParser) -> None:
     """`--contrast`."""
-    help = "why this translation and not TEXT, or WORD=OTHER for one word; explains where they differ; one each"
+    help = "explain why this translation and not TEXT, or why WORD and not OTHER with WORD=OTHER; one per sentence"
     parser.add_argument("--contrast", action="append", metavar="TEXT", help=help)
-    help = "tokens that are compared, first or all that differ (default: %(default)s)"
+    help = "compare the first token that differs, or all of them (default: %(default)s)"
     parser.add_argument("--contrast-steps", default="first", choices=("first", "all"), help=help)
 
 
 def add_method(parser: argparse.ArgumentParser, several: bool = False) -> Any:
-    """`--method` (a list of them, if `several`) and `--set`; the group they stand in."""
+    """`--method` (a list of them, if `several`) and `--set`; returns their group."""
     group = parser.add_argument_group("method")
     if several:
         help = f"may be repeated to compare (default: {METHOD}); see --list-methods"
@@ -111,7 +113,9 @@ def run(args: argparse.Namespace) -> None:
         refuse(args, "target", "output", "format", "contrast", "heads")
         methods, names = asked_methods(args), list(dict.fromkeys(args.model or [arguments.MODEL]))
         if len(methods) * len(names) > 1:
-            raise InputError("--shards", None, "of one method and one model", "give other folders for others")
+            raise InputError(
+                "--shards", None, "supports only one method and one model", "run each of them with its own folder"
+            )
         run_corpus(args, (args.input, args.target_file), lambda: Explain(args, methods[0], names[0]))
         return
     kind = arguments.chosen_format(args)
@@ -186,7 +190,9 @@ def asked_methods(args: argparse.Namespace) -> "list[Named]":
     texts = list(dict.fromkeys(args.method or [METHOD]))
     if args.set and len(texts) > 1:
         example = f"{texts[0]}:{args.set[0]}"
-        raise InputError("--set", None, f"for which of {len(texts)} methods? Write it behind its name: {example}")
+        raise InputError(
+            "--set", None, f"is ambiguous with {len(texts)} methods; write it after its method: {example}"
+        )
     methods = [parse_method(text) for text in texts]
     return [(name, word_settings(name, own | parse_method_settings(name, args.set))) for name, own in methods]
 
@@ -199,15 +205,15 @@ def explained(
     links: bool = False,
     heads: "Heads | None" = None,
 ) -> "Iterator[Explained]":
-    """Number of the sentence, label of the model, result: for each sentence by each method, of each model in turn.
+    """Yields (sentence number, model label, result) for each sentence, model and method.
 
-    With `links` the results also have those of the model's own attention. `heads` gets the maps of the first model's
-    attention heads, by the sentence's number.
+    With `links` the results also have word links from the model's own attention. `heads` gets the maps of the first
+    model's attention heads, by the sentence's number.
     """
     sentences = arguments.read_sentences(args)
     targets = arguments.read_targets(args)
     if targets is not None and len(targets) != len(sentences):
-        raise InputError("--target", len(targets), f"targets for {len(sentences)} sentences", "one each is needed")
+        raise InputError("--target", len(targets), f"targets for {len(sentences)} sentences", "give one per sentence")
     from hf_nmt_interp.analysis.alignment import own_links
     from hf_nmt_interp.analysis.head_maps import head_maps
     from hf_nmt_interp.attribution.api import explain
@@ -262,19 +268,19 @@ def _contrasts(args: argparse.Namespace, sentences: int) -> list[Any] | None:
     if given is None:
         return None
     if len(given) != sentences:
-        raise InputError("--contrast", len(given), f"contrasts for {sentences} sentences", "one each is needed")
+        raise InputError("--contrast", len(given), f"contrasts for {sentences} sentences", "give one per sentence")
     words = [re.fullmatch(r"([^\s=]+)=([^=]+)", text) for text in given]
     return [{match[1]: match[2]} if match else text for text, match in zip(given, words, strict=True)]
 
 
 def _splitting(args: argparse.Namespace) -> dict[str, Any]:
-    """What a word is, as asked for; verbs without such options have the words between spaces."""
+    """What a word is, from the arguments; verbs without such options split at spaces."""
     words, punctuation = getattr(args, "words", "pieces"), getattr(args, "punctuation", "attached")
     return {"words": word_rule(words), "punctuation": punctuation}
 
 
 def list_methods() -> None:
-    """Print every method, its first line and its settings with their defaults."""
+    """Print every method with its summary, its settings and their defaults."""
     from hf_nmt_interp.attribution import METHODS
     from hf_nmt_interp.attribution.registry import method_settings, word_settings
 

@@ -1,15 +1,15 @@
 """Show what calibration does to the cross-attention of translators, layer by layer (lu2021).
 
-jsd        divergence of original and fused weights, mean over heads and steps (nats)
-entropy    of the original weights
-change     entropy_change: of the fused weights minus that; above 0, they are more dispersed
+jsd        Jensen-Shannon divergence of original and fused weights, mean over heads and steps (nats)
+entropy    entropy of the original weights
+change     entropy_change: entropy of the fused weights minus entropy; above 0, they are more dispersed
 tau att.   kendall_attention: rank correlation of attention with gradient importance |d p / d encoder state|
-tau mask   kendall_mask: the same for m; below 0, what matters is masked
-mask       mask_mean, nearer to 1 with a larger alpha
+tau mask   kendall_mask: the same for the masks m; below 0, important words are masked
+mask       mask_mean, closer to 1 with a larger alpha
 
-json and tsv have the long names. A plain translator has entropy and tau att. only. --figures FOLDER draws them as in
-the paper, also JSD by entropy and, with --compare, masks against alpha, and BLEU if the models' folders have the
-results.json of their training; the numbers of each figure are in a CSV file beside it.
+json and tsv use the long names. A plain translator has only entropy and tau att. --figures FOLDER draws the figures of
+the paper, and also JSD by entropy and, with --compare, masks by alpha, and BLEU if the models' folders have the
+results.json of their training. The numbers of each figure are in a CSV file next to it.
 
 Examples:
   hf-nmt-interp calibration --model runs/gate "The cat is sleeping on the sofa." "Where is the station?"
@@ -29,13 +29,20 @@ SHORT = {"entropy_change": "change", "kendall_attention": "tau att.", "kendall_m
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_sentences(parser)
-    parser.add_argument("--target-file", type=InputFile, metavar="FILE", help="translations (default: the model's)")
+    parser.add_argument(
+        "--target-file",
+        type=InputFile,
+        metavar="FILE",
+        help="file with one translation per line (default: the model translates)",
+    )
     arguments.add_model(parser)
-    help = "another model; may be repeated"
+    help = "another model to compare; may be repeated"
     parser.add_argument("--compare", action="append", default=[], metavar="[LABEL=]NAME", help=help)
     parser.add_argument("--batch-size", type=arguments.positive, default=16, metavar="N", help="default: %(default)s")
     arguments.add_output(parser)
-    parser.add_argument("--figures", type=OutputFolder, metavar="FOLDER", help="draw there, as SVG, numbers as CSV")
+    parser.add_argument(
+        "--figures", type=OutputFolder, metavar="FOLDER", help="folder for the figures (SVG) and their numbers (CSV)"
+    )
 
 
 def _bleu(name: str) -> dict[str, float]:

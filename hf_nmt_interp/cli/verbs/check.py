@@ -1,17 +1,17 @@
 """Check translations: detached text (hallucinations), omissions, repetitions, line by line and word by word.
 
-Files have one sentence a line, UTF-8. With two files the model, which may be another one than that which translated,
-reads the given translations; with one it translates. For each line: P(error) for each kind of error and whether it is
-above the fitted threshold, with the false-alarm rate that was measured at that threshold; source words that nothing
-translates, and target words without support in the source. Rates are those of the labelled lines that the weights were
-fitted on, see --weights and docs/checking.md. The summary is printed on stderr.
+Files have one sentence per line, UTF-8. With two files the model checks the given translations, which may be those of
+another model; with one it checks its own. For each line it reports P(error) for each kind of error and whether it is
+above the fitted threshold, with the false-alarm rate measured at that threshold; source words that are not translated;
+and target words without support in the source. Rates were measured on the labelled lines that the weights were fitted
+on, see --weights and docs/checking.md. A summary is printed on stderr.
 
-table  lines with something to report
-json   one object a line: words, verdicts, signals
-tsv    one line a line: scores, kinds that were found, phrases
+table  only lines with something to report
+json   one object per line of input: words, verdicts, signals
+tsv    one row per line of input: scores, kinds of errors found, phrases
 html   a page that marks the words
-The default signals need three forward passes a line. --signals default,contrastive_conditioning adds one, --signals
-all has all. With --shards whole corpora are checked; merge joins their shards.
+The default signals need three forward passes per line. --signals default,contrastive_conditioning adds one signal,
+--signals all computes all of them. Use --shards to check whole corpora; `merge` joins the shards.
 
 With --fail-above 0.02 the exit code is 1 if an error was found in more than 2 % of the lines.
 
@@ -68,14 +68,14 @@ def share(text: str) -> float:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", type=InputFile, metavar="SOURCE", nargs="?", help="file of sentences, - for stdin")
-    help = "file of their translations (default: the model's)"
+    help = "file of their translations (default: the model translates)"
     parser.add_argument("target", type=InputFile, metavar="TARGET", nargs="?", help=help)
     group = parser.add_argument_group("checks")
-    help = "names with commas between them (default: default); an unknown one lists them"
+    help = "comma-separated names (default: default); an unknown name lists them all"
     group.add_argument("--signals", metavar="NAMES", help=help)
-    help = "fitted weights and thresholds, from check-table --save (default: those in the package)"
+    help = "fitted weights and thresholds, from check-table --save (default: the bundled ones)"
     group.add_argument("--weights", type=InputFile, metavar="FILE", help=help)
-    help = "end with exit code 1 if an error was found in more than this share of the lines, 0 to 1"
+    help = "exit with code 1 if errors were found in more than this share of the lines, 0 to 1"
     group.add_argument("--fail-above", type=share, metavar="SHARE", help=help)
     add_model(parser)
     add_decoding(parser, batch_size=32)
@@ -90,7 +90,9 @@ def run(args: argparse.Namespace) -> None:
         run_corpus(args, (args.source, args.target), lambda: _Checker(args))
         return
     if not args.source:
-        raise InputError("SOURCE", None, "no file", "give the sentences, and their translations if there are any")
+        raise InputError(
+            "SOURCE", None, "no file given", "give a file of sentences, and optionally one of their translations"
+        )
     lines = read_corpus(args, (args.source, args.target))
     report = Refusals(args, "its row is empty", "the rows of the rest are empty", None)
     found = windows(timed(args, _Checker(args)), lines, args.batch_size, report)
@@ -104,7 +106,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 class _Summary:
-    """Counts what was found while rows pass by."""
+    """Counts what was found in the rows that pass through."""
 
     def __init__(self) -> None:
         self.lines, self.wrong = 0, 0
@@ -159,7 +161,7 @@ class _Checker(Translator):
         return arrow_schema({"line": int, **self.own})
 
     def _choose(self, lines: list[Texts]) -> Any:
-        """The attention that aligns, chosen on the first lines if it is not known: the same for all windows."""
+        """The attention used to align, chosen on the first lines if it is not known; the same for all windows."""
         from hf_nmt_interp.analysis.own_attention import known_choice
         from hf_nmt_interp.analysis.signals.reading import aligner
         from hf_nmt_interp.decoding.pairs import SHOWN, Pairs

@@ -1,12 +1,12 @@
-"""How well do the signals of `check` find bad translations? On people's labels, or on removed clauses.
+"""Measure how well the signals of `check` find bad translations, on human labels or on removed clauses.
 
 LABELS is a CSV file with columns src, mt and labels of 0 or 1: detached (or strong-unsupport, full-unsupport),
-omission, repetition (or repetitions). The model reads every translation. Printed are the area under the ROC curve and
-the precision at 90 % recall of every signal and of the cross-validated combination, with bootstrap intervals, each
-against all other lines. --save writes the fitted combination, for check --weights.
+omission, repetition (or repetitions). The model force decodes every translation. For each kind of error against all
+other lines, the table has the area under the ROC curve and the precision at 90 % recall, with bootstrap intervals, of
+every signal and of the cross-validated combination. --save writes the fitted combination, for check --weights.
 
---removed takes sentences and good translations instead: a clause is taken out of each translation, and the share of
-the source words that it translated and that are flagged is printed.
+With --removed, it takes sentences and good translations instead, removes a clause from each translation, and prints
+how many of the source words of that clause are flagged.
 
 Examples:
   hf-nmt-interp check-table labels.csv --model demo:de-en --save weights.json
@@ -29,11 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("labels", type=InputFile, metavar="LABELS", nargs="?", help="CSV file of labelled lines")
     group = parser.add_argument_group("study")
     names = ("SOURCE", "TARGET")
-    help = "files of sentences and good translations, of which a clause is removed"
+    help = "files of sentences and good translations, from which a clause is removed"
     group.add_argument("--removed", nargs=2, type=InputFile, metavar=names, help=help)
-    group.add_argument("--signals", metavar="NAMES", help="names with commas between them (default: default), or all")
-    group.add_argument("--save", type=OutputFile, metavar="FILE", help="write fitted weights there, as JSON")
-    help = "share of good lines and words that may be reported (default: %(default)s)"
+    group.add_argument("--signals", metavar="NAMES", help="comma-separated names, or all (default: default)")
+    group.add_argument("--save", type=OutputFile, metavar="FILE", help="save the fitted weights as JSON")
+    help = "accepted share of good lines and words that are reported (default: %(default)s)"
     group.add_argument("--false-alarms", type=share, default=0.05, metavar="SHARE", help=help)
     add_model(parser)
     add_decoding(parser, batch_size=32)
@@ -42,10 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     if bool(args.labels) == bool(args.removed):
-        raise InputError("LABELS", None, "one of LABELS and --removed is needed", "give a CSV file or two text files")
+        raise InputError("LABELS", None, "either LABELS or --removed is required", "give a CSV file or two text files")
     if args.removed and (args.save or args.signals):
         flag = "--save" if args.save else "--signals"
-        raise InputError(flag, None, "is for labelled lines", "leave it out")
+        raise InputError(flag, None, "is supported only with LABELS", "leave it out")
     from hf_nmt_interp.analysis.signals import chosen_signals
     from hf_nmt_interp.cli.loading import load_for
     from hf_nmt_interp.studies import check_table, removed_clauses

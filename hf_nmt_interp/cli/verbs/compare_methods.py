@@ -1,12 +1,12 @@
 """Compare all methods in one table: faithfulness, alignment error rate, seconds and memory.
 
-comprehensiveness  mean loss of probability without the best 10 to 50 % of the source words; higher is better
-sufficiency        mean loss with only those words left; lower is better
+comprehensiveness  mean loss of probability without the top 10 to 50 % of the source words; higher is better
+sufficiency        mean loss with only those words; lower is better
 aer                alignment error rate in % on the gold pairs; lower is better
-c_margin, s_margin half the 95 % confidence interval of the difference to the row above
+c_margin, s_margin half the 95 % confidence interval of the difference from the row above
 aer_margin         half the 95 % confidence interval, over bootstrap samples of the pairs
-seconds            processor time of a gold pair, in batches
-megabytes          most memory beyond that in use before
+seconds            processor time per gold pair, in batches
+megabytes          peak memory, minus what was in use before
 
 Examples:
   hf-nmt-interp compare-methods --method lrp --method alti --gold gold.txt train.en train.de "I like tea."
@@ -27,10 +27,10 @@ from hf_nmt_interp.cli.output import rounded, write_rows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    help = "may be repeated (default: all that fit the model)"
+    help = "may be repeated (default: all that support the model)"
     parser.add_argument("--method", action="append", metavar="NAME[:SETTING=VALUE,...]", help=help)
     add_gold(parser)
-    parser.add_argument("--pairs", type=positive, metavar="N", help="use the first N gold pairs only")
+    parser.add_argument("--pairs", type=positive, metavar="N", help="use only the first N gold pairs")
     add_translating(parser)
 
 

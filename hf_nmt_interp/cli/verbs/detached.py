@@ -1,7 +1,7 @@
-"""Can the source share tell a translation from one whose source was swapped for another sentence's?
+"""Measure whether the source share separates true sentence pairs from pairs with a swapped source.
 
-The model translates every sentence; then each translation is explained with its own source and with another's.
-`auroc` is the probability that a true pair scores above a detached one; log-probability stands beside as the baseline.
+The model translates every sentence; each translation is then explained with its own source and with another one.
+`auroc` is the probability that a true pair scores above a detached one; log-probability is the baseline.
 
 Examples:
   hf-nmt-interp detached "I like tea." "She has a red car." "We are at home."

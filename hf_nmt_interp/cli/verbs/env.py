@@ -1,4 +1,4 @@
-"""Print versions of everything that matters, for bug reports, and which models each method explains.
+"""Print version information for bug reports, and which models each method supports.
 
 Examples:
   hf-nmt-interp env
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def environment() -> dict[str, Any]:
-    """Versions of the package, its requirements and the platform; GPUs; translators in the box; models by method."""
+    """Versions of the package, its requirements and the platform; GPUs; bundled translators; models by method."""
     import torch
 
     from hf_nmt_interp.attribution.registry import methods_of_models, models_of_methods
@@ -46,7 +46,7 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
-        "translators in the box": box(),
+        "bundled translators": box(),
         **{name: _version(name) for name in names},
         **{f"models of {name}": models for name, models in models_of_methods().items()},
         **{f"methods with rules for {name}": methods for name, methods in methods_of_models().items()},

@@ -1,9 +1,9 @@
-"""Compare methods by erasure: how much a translated word loses when the source words ranked first are taken away.
+"""Compare methods by erasure: how much probability a target word loses without the source words ranked first.
 
-comprehensiveness  mean loss of probability without the best 10 to 50 % of the source words; higher is better
-sufficiency        mean loss with only those words left; lower is better
-c_margin, s_margin half the 95 % confidence interval of the difference to the row above, paired by sentence:
-                   a smaller difference may be chance
+comprehensiveness  mean loss of probability without the top 10 to 50 % of the source words; higher is better
+sufficiency        mean loss with only those words; lower is better
+c_margin, s_margin half the 95 % confidence interval of the difference from the row above, paired by
+                   sentence: a smaller difference may be chance
 `random` ranks the source words at random. All methods explain the same translations.
 
 Examples:
@@ -18,7 +18,7 @@ from hf_nmt_interp.cli.output import rounded, write_rows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    help = "may be repeated (default: all that fit the model, as they are)"
+    help = "may be repeated (default: all that support the model, with default settings)"
     parser.add_argument("--method", action="append", metavar="NAME[:SETTING=VALUE,...]", help=help)
     add_translating(parser)
 

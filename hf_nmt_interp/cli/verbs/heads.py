@@ -1,16 +1,16 @@
 """Show what each attention head does: relevance, confidence, and positional, syntactic and rare-word roles.
 
-relev.         relevance: share of its layer's for the translation, by LRP
+relev.         relevance for the translation by LRP, as a share of its layer's
 conf.          confidence: mean over tokens of the largest attention weight
-position       most frequent relative position of that weight, and in how many of the tokens; a role from 90 %
-best relation  accuracy / that of the best fixed position, for nsubj, obj, amod and advmod; a role if 10 % higher
-rare           in how many sentences it looks at one of the two rarest tokens; a role above 50 %
+position       most frequent relative position of that weight, and its share of the tokens; a role from 90 %
+best relation  accuracy / accuracy of the best fixed position, for nsubj, obj, amod and advmod; a role if 10 % higher
+rare           share of sentences in which it looks at one of the two rarest tokens; a role above 50 %
 
-Sentences come as arguments or by --input; without them the text of the trees is taken. Syntactic scores need trees
-of the source language (--trees), gold or from any parser. table has a line for each head, in each layer the most
-relevant first, and with trees one for each relation: its best head and the baseline. csv and json have all scores;
---figure draws them, coloured by role, --relations-figure the relations. With --shards facts about each
-sentence of a corpus are written, and merge gives the report; rare words need --corpus then.
+Give sentences as arguments or with --input; without them the text of --trees is used. Syntactic scores need trees of
+the source language (--trees), gold or from any parser. The table has one line per head, sorted by relevance in each
+layer, and with trees one per relation: its best head and the baseline. csv and json have all scores; --figure draws
+them, coloured by role, and --relations-figure draws the relations. With --shards, facts about each sentence of a
+corpus are written, and `merge` makes the report; rare words then need --corpus.
 
 Examples:
   hf-nmt-interp heads "The cat is sleeping on the sofa." "Where is the station?"
@@ -37,14 +37,14 @@ HEAD_FORMATS = ("table", "json", "csv")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_sentences(parser)
-    help = "their translations, one a line, or the text of .conllu trees (default: the model translates)"
+    help = "their translations, one per line or in a .conllu file (default: the model translates)"
     parser.add_argument("--target-file", type=InputFile, metavar="FILE", help=help)
     parser.add_argument("--trees", type=InputFile, metavar="FILE", help="CoNLL-U trees of the source language")
-    help = "relevance from N sentences only, which is the slow part"
+    help = "compute relevance, the slow part, on N sentences only"
     parser.add_argument("--relevance-sentences", type=int, metavar="N", help=help)
     help = "a setting of LRP for the relevance, e.g. rule=ratio; may be repeated"
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=help)
-    help = "parallel files to count tokens in, best the training data (default: the sentences)"
+    help = "parallel files to count tokens in, ideally the training data (default: the sentences)"
     parser.add_argument("--corpus", nargs=2, type=InputFile, metavar=("SOURCE", "TARGET"), help=help)
     arguments.add_model(parser)
     parser.add_argument("--batch-size", type=arguments.positive, default=16, metavar="N", help="default: %(default)s")
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
     if args.shards:
         refuse(args, "trees", "output", "format", "figure", "relations_figure")
         if args.relevance_sentences:
-            raise InputError("--relevance-sentences", None, "with --shards 0, for none, or left out, for all")
+            raise InputError("--relevance-sentences", None, "must be 0 (none) or left out (all) with --shards")
         run_corpus(args, (args.input, args.target_file), lambda: Heads(args, lrp))
         return
     trees = list(read_conllu(args.trees))[: args.limit] if args.trees else None

@@ -1,6 +1,6 @@
-"""Join the shards of a corpus run, which a verb wrote with --shards.
+"""Join the shards that a verb wrote with --shards.
 
-All shards must be there. Rows of lines that were refused are empty; the folder `bad` lists the lines and the reasons.
+All shards must be complete. Lines that were skipped have empty rows; the folder `bad` lists them with the reasons.
 
 Examples:
   hf-nmt-interp merge runs/links --output train.links
@@ -19,8 +19,8 @@ from hf_nmt_interp.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Folder, options of the verbs, and output; the description lists what each verb's shards give."""
-    parser.add_argument("finished", metavar="FOLDER", help="what --shards named")
+    """Folder, options of the verbs, and output; the description lists the result for each verb."""
+    parser.add_argument("finished", metavar="FOLDER", help="the folder given as --shards")
     formats: dict[str, None] = {}
     parser.description = f"{parser.description}\n"
     for verb, job in jobs().items():
@@ -35,19 +35,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     folder, known = ShardFolder(args.finished), jobs()
     if (verb := str(folder.about.get("verb"))) not in known:
-        raise InputError(args.finished, None, f"its run.json is of the verb {verb!r}, not of {', '.join(known)}")
+        raise InputError(args.finished, None, f"its run.json names the verb {verb!r}, not one of {', '.join(known)}")
     folder.complete()  # before anything is written
     job = known[verb]
     if args.format and args.format not in job.merged_formats:
-        raise InputError("--format", args.format, f"is not for {verb}", f"it has {', '.join(job.merged_formats)}")
+        raise InputError(
+            "--format", args.format, f"is not supported for {verb}", f"choose one of {', '.join(job.merged_formats)}"
+        )
     args.formats = job.merged_formats
     chosen_format(args)  # refuses unknown endings before the work
     for other, found in known.items():
         for name in found.merge_options:
             if found is not job and getattr(args, name) is not None:
-                raise InputError(args.flags[name], None, f"chooses among rows of {other}", f"these are of {verb}")
+                raise InputError(
+                    args.flags[name], None, f"is supported only for {other}", f"these shards were written by {verb}"
+                )
     if refused := folder.refused():
-        print(f"{refused:,} lines were refused, see {folder.folder / 'bad'}", file=sys.stderr)
+        print(f"{refused:,} lines were skipped, see {folder.folder / 'bad'}", file=sys.stderr)
     job.merge(folder, args)
 
 

@@ -1,9 +1,9 @@
-"""Remove heads of a translator for good: a smaller and faster model.
+"""Remove attention heads from a translator, which makes it smaller and faster.
 
-Of a gated model the closed heads go, and its outputs stay the same; trainer_scripts/train_l0.py trains gates, or
-`model.set_kept_heads` sets them. With --heads and --keep, any model loses the encoder heads that a report of the verb
-heads finds least relevant: no training is needed, but a trained one of the same size translates better. The pruned
-folder loads with `from_pretrained`, and with every verb's --model.
+A gated model loses its closed heads, and its outputs stay the same; trainer_scripts/train_l0.py trains gates, or
+`model.set_kept_heads` sets them. With --heads and --keep, any model loses the encoder heads that a report of `heads`
+found least relevant: this needs no training, but a model trained with gates translates better at the same size. The
+pruned model loads with `from_pretrained`, and as --model of every verb.
 
 Examples:
   hf-nmt-interp prune --model runs/l0/gated --output runs/l0/small
@@ -20,15 +20,17 @@ from hf_nmt_interp.errors import InputError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, metavar="NAME", help="local folder, Hub id or demo:en-de")
-    parser.add_argument("--heads", type=InputFile, metavar="FILE", help="heads.json, for a model without gates")
-    help = "encoder heads to keep, the most relevant: a number for every layer, or one for each, e.g. 6 2 5 7 4 8"
+    parser.add_argument(
+        "--heads", type=InputFile, metavar="FILE", help="report of `heads` as JSON, for a model without gates"
+    )
+    help = "number of most relevant encoder heads to keep: one for all layers, or one per layer, e.g. 6 2 5 7 4 8"
     parser.add_argument("--keep", type=int, nargs="+", metavar="N", help=help)
     parser.add_argument("--output", type=OutputFolder, required=True, metavar="FOLDER", help="new folder to save to")
 
 
 def run(args: argparse.Namespace) -> None:
     if (args.heads is None) != (args.keep is None):
-        raise InputError("--heads and --keep", None, "the report and the number of heads go together", "give both")
+        raise InputError("--heads and --keep", None, "one of them was given without the other", "give both")
     check_new_folder("--output", args.output)
 
     from rich.console import Console

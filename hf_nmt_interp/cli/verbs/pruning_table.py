@@ -1,10 +1,10 @@
-"""Compare pruning runs: how many heads each has left, its BLEU, and the roles of the heads that survive.
+"""Compare pruning runs: how many heads each has left, its BLEU, and the roles of the remaining heads.
 
-Runs are output folders of trainer_scripts/train_l0.py. Roles come from reports of the verb heads: of the translator
-before pruning (--before), and of what each run left of it, if it is RUN/heads.json; without them --figure draws BLEU
-alone. The table on a terminal counts heads (e/d/d-e: of encoder, decoder and cross-attention); the other formats also
-have the layers of each kind, roles, and how many gates ended within 5 % of open or closed. --scratch adds BLEU of
-models that were trained from scratch with the same heads (train_translation.py --heads).
+Runs are output folders of trainer_scripts/train_l0.py. Roles come from reports of `heads`: of the translator before
+pruning (--before), and of each pruned model (RUN/heads.json, if it exists); without them --figure draws only BLEU. The
+table on a terminal counts heads (e/d/d-e: encoder, decoder and cross-attention); the other formats also have the
+layers of each kind, roles, and how many gates ended within 5 % of open or closed. --scratch adds BLEU of models that
+were trained from scratch with the same heads (train_translation.py --heads).
 
 Examples:
   hf-nmt-interp pruning-table runs/l0 --figure pruning.png
@@ -30,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--before", type=InputFile, metavar="FILE", help="heads.json of the translator before pruning")
     add_output(parser)
     add_figure(parser, "BLEU and roles")
-    add_figure(parser, "the heads left of each kind and layer", "--layers-figure")
-    help = "output folder of a training from scratch with the heads of RUN; may be repeated"
+    add_figure(parser, "the remaining heads of each kind and layer", "--layers-figure")
+    help = "output folder of a model trained from scratch with the heads of RUN; may be repeated"
     parser.add_argument("--scratch", action="append", default=[], metavar="RUN=FOLDER", help=help)
     add_figure(parser, "how the gates of a single RUN closed", "--gates")
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> None:
     from hf_nmt_interp.report.pruning import plot_layers, plot_pruning, read_runs
 
     if args.gates and len(args.runs) > 1:
-        raise InputError("--gates", None, "draws the history of one run", f"{len(args.runs)} were given")
+        raise InputError("--gates", None, "supports only one run", f"{len(args.runs)} were given")
     models = read_runs(args.runs, args.before, labelled(args.scratch, "--scratch"))
     rows = [model.row() for model in models]
     if chosen_format(args) == "table":  # 80 columns

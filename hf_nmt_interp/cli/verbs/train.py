@@ -1,7 +1,7 @@
-"""Train a translator, prune its heads, calibrate it, or repeat a study of training: the scripts of trainer_scripts.
+"""Run a script of trainer_scripts: train a translator, prune its heads, calibrate it, or repeat a study of training.
 
-`hf-nmt-interp train l0 ...` is `python trainer_scripts/train_l0.py ...` with the same arguments, also where only the
-package is installed. Several processes: accelerate launch --num_processes 2 -m hf_nmt_interp train l0 ...
+`hf-nmt-interp train l0 ...` runs `python trainer_scripts/train_l0.py ...` with the same arguments, also if only the
+package is installed. For several processes: accelerate launch --num_processes 2 -m hf_nmt_interp train l0 ...
 
 Examples:
   hf-nmt-interp train translation --help
@@ -19,7 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     scripts = find_scripts()
     help = "; ".join(f"{name}: {path.open(encoding='utf-8').readline()[3:-2]}" for name, path in scripts.items())
     parser.add_argument("script", choices=scripts, metavar="SCRIPT", help=help.replace("%", "%%"))
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="of the script; --help lists them")
+    parser.add_argument(
+        "arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of the script, e.g. --help"
+    )
 
 
 def run(args: argparse.Namespace) -> None:

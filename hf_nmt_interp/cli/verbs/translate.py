@@ -1,10 +1,10 @@
 """Translate sentences.
 
-The default format is plain text, one translation a line in the order of the input; an empty line stays empty. json is
-one object a line and tsv has a header, both with the fields source and translation.
+The default format is plain text with one translation per line, in the order of the input; an empty line stays empty.
+json has one object per line and tsv has a header, both with the fields source and translation.
 
-With --markup the sentences may have inline tags (`<b>...</b>`, `<br/>`) and placeholders (`{0}`, `%s`), which are
-taken out before the translation and put to the right target words by word alignment. A line whose tags are not nested
+With --markup, sentences can contain inline tags (`<b>...</b>`, `<br/>`) and placeholders (`{0}`, `%s`). They are
+removed before translation and inserted at the right target words by word alignment. A line whose tags are not nested
 is written untranslated, with the reason on stderr; with --strict the run stops there.
 
 Examples:
@@ -28,15 +28,15 @@ from hf_nmt_interp.errors import InputError, rows_among
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_translating(parser, batch_size=32, formats=("text", *arguments.OUTPUT_FORMATS))
     group = parser.add_argument_group("mark-up")
-    group.add_argument("--markup", action="store_true", help="carry inline tags and placeholders over")
-    group.add_argument("--strict", action="store_true", help="with --markup: stop at the first line that is refused")
+    group.add_argument("--markup", action="store_true", help="transfer inline tags and placeholders")
+    group.add_argument("--strict", action="store_true", help="with --markup: stop at the first invalid line")
     group.add_argument("--align", metavar="METHOD", help="method used to align words (default: the same as `align`)")
 
 
 def run(args: argparse.Namespace) -> None:
     for flag in () if args.markup else ("align", "strict"):
         if getattr(args, flag):
-            raise InputError(f"--{flag}", None, "is for mark-up", "give --markup too, or leave it out")
+            raise InputError(f"--{flag}", None, "needs --markup", "add it, or leave this out")
     kind = arguments.chosen_format(args)
     streams = args.output is None and kind in ("text", "json", "tsv")
     rows = _rows(args, streams)

@@ -12,9 +12,9 @@ from hf_nmt_interp.text.pharaoh import parse_links
 _INPUTS = """
 Args:
     predictions: links of each sentence pair as a Pharaoh line, e.g. `0-0 1-2`.
-    references: gold links likewise; `1p2` or `1?2` is only possible.
-    base: what the references count from, 0 (default) or 1.
-    predictions_base: what the predictions count from.
+    references: gold links in the same format; `1p2` or `1?2` is a possible link.
+    base: number of the first word in the references, 0 (default) or 1.
+    predictions_base: the same for the predictions.
 
 Returns:
     aer, precision, recall.

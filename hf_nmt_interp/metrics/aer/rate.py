@@ -14,7 +14,7 @@ def alignment_error_rate(
     """Error rate (lower is better), precision and recall of links A, over the whole corpus.
 
     AER = 1 - (|A and S| + |A and P|) / (|A| + |S|), precision = |A and P| / |A|, recall = |A and S| / |S|, with sure
-    links S and possible links P, of which S is a part. With nothing to divide by, the rates are 1, the error is 0.
+    links S and possible links P, which include S. With nothing to divide by, the rates are 1 and the error is 0.
 
     Args:
         hypotheses: links of each sentence pair.

@@ -17,10 +17,10 @@ from hf_nmt_interp.metrics.agreement.score import TOP, agreement, contextualized
 _INPUTS = """
 Args:
     predictions: u, for each output word the scores of all its source positions.
-    references: v, likewise.
+    references: v, in the same format.
     top: share of the positions that is the top, 0.05.
-    ties: of several highest positions of u take the "first", or the "mean" over them.
-    variant: of Kendall's tau, "b" (ties in u or v are no pairs) or "a".
+    ties: with several highest positions of u, use the "first", or the "mean" over them.
+    variant: of Kendall's tau, "b" (ties in u or v are not counted) or "a".
     agreements: optional, {step: A} of a second training run's attention with the first run's final one.
     performances: with it, {step: performance} of the second run.
 
@@ -75,5 +75,5 @@ class Agreement(evaluate.Metric):
 
 
 def _padded(rows: Any) -> torch.Tensor:
-    """[N, L], 0 behind a row's end."""
+    """[N, L], 0 after the end of a row."""
     return torch.nn.utils.rnn.pad_sequence([torch.tensor(row, dtype=torch.float64) for row in rows], batch_first=True)

@@ -17,14 +17,14 @@ TIES = ("first", "mean")
 def agreement(u: Tensor, v: Tensor, kept: Tensor | None = None, *, top: float = TOP, ties: str = "first") -> Tensor:
     """A(u, v) = 1[|{j : v_j > v_(argmax u)}| < 5 % L]: is the highest position of u among the top 5 % of v (eq. 10)?
 
-    Positions of v that equal the one asked for do not count against it. It is not symmetric in u and v.
+    Positions of v that tie with it do not count against it. It is not symmetric in u and v.
 
     Args:
-        u: [..., L] scores of positions; only where the highest one is matters.
-        v: [..., L] scores whose top counts.
-        kept: [..., L] which positions there are; None for all. Rows without any get NaN.
-        top: share of the positions that is the top.
-        ties: of several highest positions of u take the "first", or the "mean" of A over them.
+        u: [..., L] scores of positions; only the position of the highest one matters.
+        v: [..., L] scores whose top positions count.
+        kept: [..., L] which positions exist; None for all. Rows without any get NaN.
+        top: share of the positions that counts as top.
+        ties: with several highest positions of u, use the "first", or the "mean" of A over them.
 
     Returns:
         [...] float64: 1 or 0 (between them with `ties="mean"`).
@@ -71,7 +71,7 @@ def random_agreement(kept: Tensor, *, v: Tensor | None = None, top: float = TOP)
 
 @dataclass(frozen=True)
 class Contextualized:
-    """xi: how good a second training run is when its attention agrees as well."""
+    """xi: performance of a second training run when its attention agrees equally well."""
 
     performance: (
         float  # of the second run, at the step; its last one if it never agrees as well (starred in the paper)
@@ -100,10 +100,10 @@ def _check(kept: Tensor | None, **scores: Tensor) -> Tensor:
     shapes = {name: list(z.shape) for name, z in scores.items()} | ({} if kept is None else {"kept": list(kept.shape)})
     if len(set(map(tuple, shapes.values()))) > 1 or not all(shapes.values()):
         named = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-        raise InputError(named, None, "one shape [..., L] is needed for all")
+        raise InputError(named, None, "all must have the same shape [..., L]")
     first = next(iter(scores.values()))
     kept = torch.ones_like(first, dtype=torch.bool) if kept is None else kept.bool()
     for name, z in scores.items():
         if (z.isnan() & kept).any():
-            raise InputError(name, None, "has NaN among the positions that count", "check where it comes from")
+            raise InputError(name, None, "has NaN at kept positions", "check where it comes from")
     return kept

@@ -13,7 +13,7 @@ class SentenceBLEU:
     """Sentence BLEU of 0 to 100, higher is better; equal to `sacrebleu.sentence_bleu`.
 
     Args:
-        tokenize: sacrebleu's name of a tokenizer; "none" takes what stands between spaces, e.g. subwords.
+        tokenize: sacrebleu's name of a tokenizer; "none" splits at spaces, e.g. for subwords.
         smoothing: "exp", "floor", "add-k" or "none", as sacrebleu names them.
 
     >>> [round(score, 1) for score in SentenceBLEU()(["the cat sat", "a cat sat here", ""], "the cat sat here")]

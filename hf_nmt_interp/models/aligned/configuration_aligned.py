@@ -20,7 +20,7 @@ class AlignmentHeadConfig:
 
     @classmethod
     def get_config_dict(cls, pretrained_model_name_or_path, **kwargs):
-        """As the family's; a plain checkpoint of the same family is taken as one of this type, without a warning."""
+        """Like the family's; also accepts a plain checkpoint of the same family, without a warning."""
         config, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)  # type: ignore[misc]
         if config.get("model_type") == cls.__mro__[2].model_type:  # type: ignore[attr-defined]
             config["model_type"] = cls.model_type  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The alignment head: attention from decoder states to encoder states, beside the translator (Chen et al. 2020)."""
+"""The alignment head: attention from decoder states to encoder states, next to the translator (Chen et al. 2020)."""
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +37,7 @@ class AlignmentHead(nn.Module):
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Initial values; loaded ones stay."""
+        """Initialise the weights that were not loaded."""
         init.ones_(self.norm.weight)
         init.zeros_(self.norm.bias)
         for projection in (self.q_proj, self.k_proj):

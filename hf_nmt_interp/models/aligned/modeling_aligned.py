@@ -1,4 +1,4 @@
-"""Translators with a head that is trained to align words (Chen et al. 2020); what they translate stays the same."""
+"""Translators with a head that is trained to align words (Chen et al. 2020); their translations are unchanged."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ class AlignmentHeadMixin(PreTrainedModel):
         number = len(self._decoder_layers())
         layer = number // 2 if config.alignment_layer is None else config.alignment_layer
         if not -number <= layer < number:
-            raise ValueError(f"alignment_layer={layer} is not one of the decoder's {number} layers")
+            raise ValueError(f"alignment_layer={layer} is out of range: the decoder has {number} layers")
         config.alignment_layer = layer % number
         self.alignment_head = AlignmentHead(config.hidden_size, config.alignment_heads)
         self.alignment_head.reset()
@@ -66,10 +66,10 @@ class AlignmentHeadMixin(PreTrainedModel):
         only_alignment: bool = False,
         **kwargs,
     ):
-        """As the family's, with two more arguments.
+        """Like the family's, with two more arguments.
 
-        `output_alignment` adds the soft links [B, T, S] as `alignment`. `only_alignment` returns nothing else, and
-        computes no logits and no gradient but the head's: it is for training, and needs both kinds of ids.
+        `output_alignment` adds the soft links [B, T, S] as `alignment`. `only_alignment`, for training, returns only
+        these, and computes no logits and only the gradient of the head; it needs both kinds of ids.
         """
         if only_alignment:
             return self.align_ids(input_ids, decoder_input_ids, attention_mask)
@@ -110,7 +110,7 @@ class AlignmentHeadMixin(PreTrainedModel):
 
     @torch.no_grad()
     def generate(self, *args, output_alignment: bool = False, **kwargs):
-        """As always; with `output_alignment` a dictionary with `sequences` and their `alignment` [N, L, S], too.
+        """Like the family's; `output_alignment` adds `alignment` [N, L, S] to a returned dictionary.
 
         Row t aligns the token `sequences[:, t]`. It is 0 for the last one, which the decoder has not read, and after
         the end of a sequence.
@@ -160,7 +160,7 @@ class AlignmentHeadMixin(PreTrainedModel):
             self.alignment_head.reset()
 
     def _adjust_missing_and_unexpected_keys(self, loading_info) -> None:
-        """A checkpoint without a head is a plain one, and the head is new: nothing to report."""
+        """Does not report a missing head: a plain checkpoint gets a new one."""
         super()._adjust_missing_and_unexpected_keys(loading_info)
         new = {f"alignment_head.{name}" for name in self.alignment_head.state_dict()}
         if new <= loading_info.missing_keys:

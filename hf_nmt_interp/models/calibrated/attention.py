@@ -1,8 +1,8 @@
 """Calibrated cross-attention inside the families' own attention modules, by transformers' attention interface.
 
-The mask network's queries and keys ride along with the attention's own: `q_proj` and `k_proj` give 2 H heads, the
-first H for attention, the others for the mask. So the cache keeps the mask's keys, beams reorder them, and one product
-makes both scores.
+The mask network's queries and keys are computed with the attention's own: `q_proj` and `k_proj` give 2 H heads, the
+first H for attention, the others for the mask. So the cache stores the mask's keys, beam search reorders them, and one
+product computes both scores.
 """
 
 import copy
@@ -30,14 +30,14 @@ class LayerWeights(NamedTuple):
 
 @dataclass
 class Calibration:
-    """One forward pass: which weights it runs with, and what its layers computed, if anyone wants to know."""
+    """One forward pass: which weights it uses, and what its layers computed, if requested."""
 
     perturbed: bool = False
     layers: list[LayerWeights] = field(default_factory=list)
 
 
 class MaskedLinear(nn.Linear):
-    """A projection to queries or keys with the mask network's W_Q or W_K beside it: [..., d] -> [..., 2 d]."""
+    """A projection to queries or keys together with the mask network's W_Q or W_K: [..., d] -> [..., 2 d]."""
 
     mask: nn.Linear
 
@@ -46,7 +46,7 @@ class MaskedLinear(nn.Linear):
 
 
 def add_calibration(attention: Any, config: Any) -> None:
-    """Turn a family's cross-attention module into a calibrated one; its parameters stay as they are."""
+    """Turn a family's cross-attention module into a calibrated one; its parameters are kept."""
     for name in ("q_proj", "k_proj"):
         old = getattr(attention, name)
         new = MaskedLinear(old.in_features, old.out_features, old.bias is not None, device="meta")
@@ -73,7 +73,7 @@ def calibrated_attention(
     """Attention with fused weights, or perturbed ones: output [B, T, H, D] and weights [B, H, T, S]."""
     fusion, heads = getattr(module, "fusion", None), value.shape[1]
     if not isinstance(fusion, Fusion) or query.shape[1] != 2 * heads:
-        raise ValueError(f"attn_implementation={NAME!r} is set by calibrated models alone; load with eager or sdpa")
+        raise ValueError(f"attn_implementation={NAME!r} is set only by calibrated models; load with eager or sdpa")
     visible = visible_keys(attention_mask)
     scores = query @ key.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     scores, mask_scores = scores.split(heads, 1)

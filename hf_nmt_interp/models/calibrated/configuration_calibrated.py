@@ -11,11 +11,11 @@ class CalibratedAttentionConfig:
     """What a calibrated model's configuration has beyond its family's.
 
     Args:
-        fusion: how original and calibrated weights are put together, a name in `FUSIONS`: "fixed",
+        fusion: how original and calibrated weights are combined, a name in `FUSIONS`: "fixed",
             "fixed_unnormalised", "anneal" or "gate".
         fusion_lambda: weight of the calibrated weights in the two fixed fusions.
         anneal_steps: time constant of "anneal", gamma(s) = exp(-s / anneal_steps).
-        mask_alpha: alpha of the training that made the masks, for reports; None if there was none.
+        mask_alpha: alpha that the masks were trained with, for reports; None if they were not trained.
     """
 
     fusion: str = "gate"
@@ -25,9 +25,9 @@ class CalibratedAttentionConfig:
 
     @classmethod
     def get_config_dict(cls, pretrained_model_name_or_path, **kwargs):
-        """As the family's; a plain checkpoint of the same family is taken as one of this type, without a warning.
+        """Like the family's; also accepts a plain checkpoint of the same family, without a warning.
 
-        So is one with an alignment head, which is left out: it would have to be trained again.
+        An alignment head is dropped: it would have to be trained again.
         """
         config, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)  # type: ignore[misc]
         if str(config.get("model_type")).removeprefix("aligned_") in (cls.__mro__[2].model_type, cls.model_type):  # type: ignore[attr-defined]

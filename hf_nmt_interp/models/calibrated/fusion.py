@@ -35,7 +35,7 @@ def calibrate(attention: Tensor, mask: Tensor) -> Tensor:
 
 
 class Fusion(nn.Module, ABC):
-    """How original weights a and calibrated weights a_c make the weights that a layer decodes with."""
+    """Combines original weights a and calibrated weights a_c into the weights that a layer decodes with."""
 
     def __init__(self, config, heads: int, size: int):  # of the model; H of a layer; units of a head
         super().__init__()
@@ -46,10 +46,10 @@ class Fusion(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, attention: Tensor, calibrated: Tensor, gate: Tensor | None, visible: Tensor | None) -> Tensor:
-        """Fused weights [B, H, T, S] of a and a_c [B, H, T, S], what `gate` gave, visible keys [B, 1, T or 1, S]."""
+        """Fused weights [B, H, T, S] of a and a_c [B, H, T, S], the gate's result, visible keys [B, 1, T or 1, S]."""
 
     def reset(self, std: float) -> None:
-        """Initial values; those that were loaded stay."""
+        """Initialise the weights that were not loaded."""
 
     def count_step(self) -> None:
         """Called after each training step."""

@@ -25,7 +25,7 @@ from .fusion import Fusion
 
 @dataclass
 class CalibratedSeq2SeqLMOutput(Seq2SeqLMOutput):
-    """`Seq2SeqLMOutput`, whose `cross_attentions` are the fused weights, with what they were made of, layer by layer.
+    """`Seq2SeqLMOutput`, whose `cross_attentions` are the fused weights, with their parts, layer by layer.
 
     The first three come with `output_attentions` or `output_calibration`, the last two with `perturbed=True`.
     """
@@ -75,7 +75,7 @@ class CalibratedAttentionMixin(PreTrainedModel):
         return {name: p for name, p in self.named_parameters() if name.endswith("_proj.mask.weight")}
 
     def count_step(self) -> None:
-        """Tell the fusions that a training step is over; annealing goes on."""
+        """Tell the fusions that a training step has ended, for annealing."""
         for fusion in self.fusions():
             fusion.count_step()
 
@@ -96,7 +96,7 @@ class CalibratedAttentionMixin(PreTrainedModel):
         output_calibration: bool | None = None,
         **kwargs,
     ):
-        """As the family's, with two more arguments.
+        """Like the family's, with two more arguments.
 
         `perturbed` returns only `logits` and `perturbed_logits` of `two_passes`, for training. `output_calibration`
         adds original weights, masks and gates; it is `output_attentions` by default.
@@ -135,7 +135,9 @@ class CalibratedAttentionMixin(PreTrainedModel):
         What is computed from `fused` trains theta alone, what is computed from `perturbed` and `masks` theta_m alone.
         """
         if self.is_gradient_checkpointing:
-            raise ValueError("gradient_checkpointing runs passes again with all gradients; turn it off")
+            raise ValueError(
+                "gradient_checkpointing is not supported: it runs passes again with all gradients; turn it off"
+            )
         decoder = self.get_decoder()
         detached = {name: p.detach() for name, p in decoder.named_parameters()}
         theta_m = {name: p for name, p in detached.items() if name.endswith("_proj.mask.weight")}
@@ -161,7 +163,7 @@ class CalibratedAttentionMixin(PreTrainedModel):
 
     @torch.no_grad()
     def _reset_calibration(self) -> None:
-        """Initial values of what the family does not have, as it draws its own; loaded values stay."""
+        """Initialise the weights that the family does not have, like its own; loaded values are kept."""
         for attention in self.cross_attentions():
             if hasattr(attention, "fusion"):  # not while the family's own constructor runs
                 for projection in (attention.q_proj, attention.k_proj):
@@ -169,7 +171,7 @@ class CalibratedAttentionMixin(PreTrainedModel):
                 attention.fusion.reset(self.config.init_std)
 
     def _adjust_missing_and_unexpected_keys(self, loading_info) -> None:
-        """A checkpoint without any masks is a plain one, and what calibrates is new: nothing to report."""
+        """Does not report missing masks: a plain checkpoint gets new ones."""
         super()._adjust_missing_and_unexpected_keys(loading_info)
         new = {name for name in self.state_dict() if ".fusion." in name} | self.mask_parameters().keys()
         if new <= loading_info.missing_keys:

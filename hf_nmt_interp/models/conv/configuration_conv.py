@@ -10,13 +10,13 @@ class ConvSeq2SeqConfig(PreTrainedConfig):
         vocab_size: of both languages.
         embedding_size: of a token.
         hidden_size: of the states between convolutions.
-        encoder_layers: convolutions on top of each other.
-        decoder_layers: likewise, each with an attention of its own.
+        encoder_layers: number of convolutions.
+        decoder_layers: number of convolutions, each with its own attention.
         kernel_size: tokens a convolution sees, odd.
-        max_position_embeddings: most tokens of a sentence.
+        max_position_embeddings: maximum tokens of a sentence.
         dropout: of embeddings, of the input of each convolution and before the output projection.
         tie_word_embeddings: one embedding matrix for source and target.
-        tie_output: it is the output projection too.
+        tie_output: use it as the output projection too.
     """
 
     model_type = "conv_seq2seq"
@@ -42,6 +42,8 @@ class ConvSeq2SeqConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs):
         super().__post_init__(**kwargs)
         if self.kernel_size % 2 == 0:
-            raise ValueError(f"kernel_size={self.kernel_size} must be odd: as many tokens before as after")
+            raise ValueError(
+                f"kernel_size={self.kernel_size} must be odd, for the same number of tokens before and after"
+            )
         if self.tie_output and not self.tie_word_embeddings:
             raise ValueError("tie_output=True needs tie_word_embeddings=True")

@@ -1,7 +1,7 @@
 """Convolutional translator (Gehring et al. 2017, sections 3.1 to 3.5).
 
-Sums of two vectors are scaled by sqrt(0.5), also those around the attention, as the authors released it. Their weight
-normalisation is left out: it changes how the weights are learned, not what they can say.
+Sums of two vectors are scaled by sqrt(0.5), also those around the attention, as in the authors' code. Their weight
+normalisation is left out: it changes how the weights are learned, not what they can represent.
 """
 
 import math
@@ -26,7 +26,7 @@ HALF = math.sqrt(0.5)
 
 
 class ConvWindows(Cache):
-    """What a decoder remembers of the tokens it has read: the last kernel - 1 inputs [B, kernel - 1, n] of a layer."""
+    """Cache of a decoder: the last kernel - 1 inputs [B, kernel - 1, n] of a layer."""
 
     def __init__(self) -> None:
         super().__init__(layers=[])
@@ -100,7 +100,7 @@ class ConvDecoderLayer(GradientCheckpointingLayer):
     def forward(
         self, x: Tensor, before: Tensor, g: Tensor, keys: Tensor, values: Tensor, mask: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """From [B, T, n] and what came before it [B, kernel - 1, n] to [B, T, n], its weights, the last inputs."""
+        """From [B, T, n] and the inputs before it [B, kernel - 1, n] to [B, T, n], its weights, the last inputs."""
         seen = torch.cat([before, self.dropout(x)], 1)
         h = self.convolution(seen)
         c, weights = self.attention(h, g, keys, values, mask)
@@ -124,7 +124,7 @@ class ConvPreTrainedModel(PreTrainedModel):
 
 
 class ConvStack(ConvPreTrainedModel):
-    """What encoder and decoder share: embeddings of tokens and positions, and the way to the states."""
+    """Shared by encoder and decoder: embeddings of tokens and positions, and their projection to states."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
@@ -156,7 +156,7 @@ class ConvEncoder(ConvStack):
         if attention_mask is None:
             attention_mask = e.new_ones(e.shape[:2])
         if not attention_mask[:, 0].all():
-            raise ValueError("attention_mask: padding must stand at the end of a row (pad with padding_side='right')")
+            raise ValueError("attention_mask: padding must be at the end of a row (pad with padding_side='right')")
         mask = attention_mask[..., None].to(e.dtype)
         x = self.enter(e)
         for layer in self.layers:

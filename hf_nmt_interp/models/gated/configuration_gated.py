@@ -28,10 +28,10 @@ class GatedHeadsConfig:
         gated_attentions: kinds with gates, of "encoder" and "decoder" (self-attention) and "cross", or "all".
         gate_temperature: of the Hard Concrete distribution.
         gate_stretch: its (low, high) before clipping to [0, 1].
-        gate_init: first log_alpha of new gates. 3.0 opens them: at test time they are 1; a draw in training is
-            1 with probability 0.90, 0 with probability 0.02, 0.95 on average. Nearer to 0, gates act sooner.
+        gate_init: initial log_alpha of new gates. 3.0 opens them: at test time they are 1; a draw in training is
+            1 with probability 0.90, 0 with probability 0.02, 0.95 on average. Closer to 0, gates act sooner.
         kept_heads: for each kind, for each layer, the heads it has, numbered as before any pruning; a kind that
-            is not there has all its heads.
+            is missing has all its heads.
     """
 
     gated_attentions: str | list[str] = "all"
@@ -42,9 +42,9 @@ class GatedHeadsConfig:
 
     @classmethod
     def get_config_dict(cls, pretrained_model_name_or_path, **kwargs):
-        """As the family's; a plain checkpoint of the same family is taken as one of this type, without a warning.
+        """Like the family's; also accepts a plain checkpoint of the same family, without a warning.
 
-        So is one with an alignment head, which is left out: it would have to be trained again.
+        An alignment head is dropped: it would have to be trained again.
         """
         config, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)  # type: ignore[misc]
         if str(config.get("model_type")).removeprefix("aligned_") in (cls.__mro__[2].model_type, cls.model_type):  # type: ignore[attr-defined]

@@ -17,13 +17,13 @@ class HardConcreteGate(nn.Module):
 
     s = sigmoid((logit(u) + log_alpha) / temperature) with u uniform, g = clip(low + (high - low) s, 0, 1), hence
     P(low + (high - low) s > t) = sigmoid(log_alpha - temperature log((t - low) / (high - t))), from which
-    everything below follows. Parameters and draws are float32 whatever the model's type.
+    everything below follows. Parameters and draws are float32 for any model dtype.
 
     Args:
         heads: number of gates.
         temperature: of the Concrete distribution.
         stretch: (low, high), low < 0 and high > 1.
-        init: first value of `log_alpha`.
+        init: initial value of `log_alpha`.
 
     >>> gate = HardConcreteGate(4)
     >>> [round(p[0].item(), 3) for p in (gate.p_zero(), gate.p_one(), gate.expectation())]
@@ -64,7 +64,7 @@ class HardConcreteGate(nn.Module):
         return torch.sigmoid(self._logit_above(1))
 
     def penalty(self, log_alpha: Tensor | None = None) -> Tensor:
-        """Expected number of heads that are not zero, L_C = sum(1 - P(g = 0)); of `log_alpha`, by default its own."""
+        """Expected number of heads that are not zero, L_C = sum(1 - P(g = 0)); for `log_alpha`, by default its own."""
         return torch.sigmoid(self._logit_above(0, log_alpha)).sum()
 
     def expectation(self) -> Tensor:

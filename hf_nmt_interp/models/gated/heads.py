@@ -35,8 +35,8 @@ def names_of(attention: Attention) -> Names:
 class GhostProjection(nn.Module):
     """Queries, keys or values of a layer without heads: one small head of zeros.
 
-    So attention kernels see a head, the cache knows how many tokens it holds (it asks layer 0), and the parameters
-    before it get a gradient of zero instead of none, which distributed training would take for an error.
+    So attention kernels see a head, the cache knows how many tokens it holds (from layer 0), and the parameters before
+    it get a gradient of zero; distributed training would treat a missing gradient as an error.
     """
 
     def forward(self, hidden_states: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ class GhostProjection(nn.Module):
 
 
 class BiasOnly(nn.Module):
-    """Output projection of a layer without heads: what is left is the bias, or zero."""
+    """Output projection of a layer without heads: only the bias, or zero."""
 
     def __init__(self, projection: nn.Linear):
         super().__init__()
@@ -130,7 +130,7 @@ def gate_of(attention: Attention) -> HardConcreteGate | None:
 
 
 def set_gate(attention: Attention, gate: HardConcreteGate | None) -> None:
-    """Put a gate before an attention's output projection, or take it away; the projection's parameters stay."""
+    """Put a gate before an attention's output projection, or remove it; the projection's parameters are kept."""
     name = names_of(attention).output
     old = getattr(attention, name)
     has_bias = old.bias is not None

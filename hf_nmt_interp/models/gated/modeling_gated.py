@@ -1,4 +1,4 @@
-"""Translators whose attention heads can be gated, and pruned for good (Voita et al. 2019, section 6)."""
+"""Translators whose attention heads can be gated and pruned (Voita et al. 2019, section 6)."""
 
 import copy
 from itertools import chain
@@ -25,10 +25,10 @@ from .heads import Attention, gate_of, keep_heads, names_of, set_gate
 
 
 class GatedHeadsMixin(PreTrainedModel):
-    """Gates on the heads of a translator: MultiHead = Concat(g_i head_i) W_o, and heads removed for good.
+    """Gates on the heads of a translator: MultiHead = Concat(g_i head_i) W_o, and pruned heads.
 
-    Heads are numbered as before any pruning, everywhere. In training mode every forward pass draws its gates anew;
-    in eval mode they are 0 or 1. Train with cross entropy + lambda * `l0_penalty()`.
+    Heads are always numbered as before any pruning. In training mode every forward pass samples its gates; in eval
+    mode they are 0 or 1. Train with cross entropy + lambda * `l0_penalty()`.
     """
 
     _keep_in_fp32_modules_strict = ["log_alpha"]  # noqa: RUF012
@@ -60,7 +60,7 @@ class GatedHeadsMixin(PreTrainedModel):
         return {kind: [gate_of(attention) for attention in layers] for kind, layers in self.attentions().items()}
 
     def add_gates(self, gated_attentions: str | list[str] = "all") -> None:
-        """Put open gates on the heads of some kinds of attention, where there are none; changes the model itself."""
+        """Put open gates on the heads of some kinds of attention, where there are none; changes the model in place."""
         config, kinds = self.config, kinds_of(gated_attentions)
         for kind in kinds:
             for attention in self.attentions()[kind]:
@@ -87,19 +87,21 @@ class GatedHeadsMixin(PreTrainedModel):
         return {kind: list(map(expected, attentions)) for kind, attentions in self.attentions().items()}
 
     def kept_heads(self) -> dict[str, list[list[int]]]:
-        """The heads that are there at test time, for each kind and layer; `attentions[l][:, j]` is head kept[l][j]."""
+        """Heads that are active at test time, for each kind and layer; `attentions[l][:, j]` is head kept[l][j]."""
         return {kind: [_open_heads(attention) for attention in layers] for kind, layers in self.attentions().items()}
 
     def set_kept_heads(self, kept: dict[str, list[list[int]]]) -> None:
-        """Open the gates of some heads and close those of all others by hand: log_alpha 10 and -10.
+        """Set the gates: open those of some heads and close all others (log_alpha 10 and -10).
 
         Args:
-            kept: for each kind, for each layer, the heads to keep; kinds that are not there stay as they are.
+            kept: for each kind, for each layer, the heads to keep; missing kinds are not changed.
         """
         for attention, heads in list(self._layers(kept)):  # all checked before the first is changed
             if (gate := gate_of(attention)) is None:
                 if heads != attention.kept_heads:
-                    raise ValueError(f"kept={heads}: a layer without gates keeps {attention.kept_heads}; add_gates()")
+                    raise ValueError(
+                        f"kept={heads}: a layer without gates keeps {attention.kept_heads}; call add_gates() first"
+                    )
                 continue
             sign = torch.tensor([1.0 if head in heads else -1.0 for head in attention.kept_heads])
             gate.log_alpha.data.copy_(10 * sign)
@@ -107,7 +109,7 @@ class GatedHeadsMixin(PreTrainedModel):
     def prune(self):
         """A copy without the closed heads and without gates: the same outputs as this model's in eval mode.
 
-        Its configuration names the heads it has, so that it loads again; `add_gates` makes it ready for more.
+        Its configuration stores the kept heads, so that it can be loaded; `add_gates` allows further pruning.
         """
         small, kept = copy.deepcopy(self), self.kept_heads()
         for attention in chain(*small.attentions().values()):
@@ -125,14 +127,14 @@ class GatedHeadsMixin(PreTrainedModel):
         """Pairs of an attention and the heads named for it, checked."""
         for kind, layers in kept.items():
             if kind not in KINDS:
-                raise ValueError(f"kept_heads has {kind!r}, which is not a kind of attention: {', '.join(KINDS)}")
+                raise ValueError(f"kept_heads has {kind!r}, which is not one of {', '.join(KINDS)}")
             attentions = self.attentions()[kind]
             if len(layers) != len(attentions):
-                raise ValueError(f"kept_heads[{kind!r}] has {len(layers)} layers, the model {len(attentions)}")
+                raise ValueError(f"kept_heads[{kind!r}] has {len(layers)} layers, but the model has {len(attentions)}")
             for attention, heads in zip(attentions, layers, strict=True):
                 if sorted(set(heads) & set(attention.kept_heads)) != list(heads):
                     own = attention.kept_heads
-                    raise ValueError(f"kept_heads[{kind!r}] has {heads}, not an ascending part of {own}")
+                    raise ValueError(f"kept_heads[{kind!r}] has {heads}, which is not an ascending subset of {own}")
                 yield attention, heads
 
     def initialize_weights(self):
@@ -141,7 +143,7 @@ class GatedHeadsMixin(PreTrainedModel):
             init.constant_(gate.log_alpha, gate.init)  # leaves loaded values alone
 
     def _adjust_missing_and_unexpected_keys(self, loading_info) -> None:
-        """A checkpoint without any gates of a kind is a plain one, and its gates are new: nothing to report."""
+        """Does not report missing gates: a plain checkpoint gets new ones."""
         super()._adjust_missing_and_unexpected_keys(loading_info)
         names = {parameter: name for name, parameter in self.named_parameters()}
         for gates in self.gates().values():

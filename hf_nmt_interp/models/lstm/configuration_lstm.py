@@ -6,7 +6,7 @@ MODES = ("learned", "uniform", "frozen")
 
 
 def check(config: PreTrainedConfig, field: str, known: tuple[str, ...]) -> None:
-    """Refuse a value that a field cannot have."""
+    """Raise for an invalid value of a field."""
     if (value := getattr(config, field)) not in known:
         raise ValueError(f"{field}={value!r} is not one of {', '.join(known)}")
 
@@ -19,19 +19,19 @@ class LuongSeq2SeqConfig(PreTrainedConfig):
         embedding_size: of a token.
         hidden_size: of all states; each direction of a bidirectional encoder has as many, and a linear layer maps
             the two to one state.
-        encoder_layers: LSTMs on top of each other.
-        decoder_layers: likewise.
+        encoder_layers: number of stacked LSTMs.
+        decoder_layers: number of stacked LSTMs.
         bidirectional: encoder in both directions.
         attention: "general" (a = s' W h) or "dot" (a = s' h).
         attention_heads: K matrices W, the contexts are summed (section 5.2).
-        attention_mode: "learned"; "uniform" (each state has weight 1 / L); "frozen" (W keeps its first value).
+        attention_mode: "learned"; "uniform" (each state has weight 1 / L); "frozen" (W keeps its initial value).
         output: "hidden" (one hidden layer of ReLU on [c, s]) or "linear" (eq. 31: on c + s).
         input_feeding: the first decoder layer also reads the attentional state of the step before, which is what the
-            output projection read then (0 at the first step); training then goes step by step.
+            output projection read then (0 at the first step); training then runs step by step.
         dropout: between layers.
         init_range: weights are drawn from [-init_range, init_range], 0.1 in Luong et al. 2015.
         tie_word_embeddings: one embedding matrix for source and target.
-        tie_output: it is the output projection too; needs `embedding_size == hidden_size`.
+        tie_output: use it as the output projection too; needs `embedding_size == hidden_size`.
     """
 
     model_type = "luong_seq2seq"
@@ -77,9 +77,9 @@ class LSTMAttentionConfig(PreTrainedConfig):
         vocab_size: of the text.
         embedding_size: of a token.
         hidden_size: of each direction, and of the attention's hidden layer.
-        encoder_layers: LSTMs on top of each other.
-        bidirectional: encoder in both directions, their states side by side.
-        attention_mode: "learned"; "uniform" (each state has weight 1 / L); "frozen" (its parameters stay as drawn).
+        encoder_layers: number of stacked LSTMs.
+        bidirectional: encoder in both directions, with concatenated states.
+        attention_mode: "learned"; "uniform" (each state has weight 1 / L); "frozen" (it keeps its initial values).
         dropout: between layers.
         init_range: weights are drawn from [-init_range, init_range].
     """
@@ -100,4 +100,4 @@ class LSTMAttentionConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
         check(self, "attention_mode", MODES)
         if (self.num_labels or 0) < 2:
-            raise ValueError(f"num_labels={self.num_labels}: a classifier needs two at least")
+            raise ValueError(f"num_labels={self.num_labels}: a classifier needs at least two")

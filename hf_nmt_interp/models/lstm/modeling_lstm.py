@@ -23,7 +23,7 @@ from .configuration_lstm import LSTMAttentionConfig, LuongSeq2SeqConfig
 
 
 class LSTMStates(Cache):
-    """What a decoder remembers of the tokens it has read: h and c of each LSTM, [1, B, n] each.
+    """Cache of a decoder: h and c of each LSTM, [1, B, n] each.
 
     With input feeding also the attentional state of the last token, [B, 1, n].
     """
@@ -43,7 +43,7 @@ class LSTMStates(Cache):
 
 
 class LSTMEncoder(nn.Module):
-    """LSTM layers over padded sentences, in one direction or both side by side; padding at the end changes nothing."""
+    """LSTM layers over padded sentences, in one direction or both, concatenated; padding at the end is ignored."""
 
     def __init__(self, in_features: int, hidden_size: int, layers: int, bidirectional: bool, dropout: float) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class LSTMEncoder(nn.Module):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """From embeddings [B, S, d] and a mask [B, S] to states [B, S, out_features], 0 for padding."""
         if not mask[:, 0].all():
-            raise ValueError("attention_mask: padding must stand at the end of a row (pad with padding_side='right')")
+            raise ValueError("attention_mask: padding must be at the end of a row (pad with padding_side='right')")
         position = torch.arange(x.shape[1], device=x.device)
         mirrored = mask.sum(-1, keepdim=True) - 1 - position  # [B, S]
         mirrored = torch.where(mirrored < 0, position, mirrored)[..., None]
@@ -202,7 +202,7 @@ class LuongAttention(nn.Module):
 class LuongSeq2SeqForConditionalGeneration(LSTMPreTrainedModel, GenerationMixin):
     """LSTM translator: p_t = N([c_t, s_t]) (eq. 2).
 
-    With `input_feeding` the decoder reads the attentional state of its last step beside each token (Luong et al. 2015,
+    With `input_feeding` the decoder reads the attentional state of its last step with each token (Luong et al. 2015,
     section 3.3).
     """
 

@@ -7,8 +7,8 @@ class BagOfWordsConfig(PreTrainedConfig):
     """Proxy of Snell et al. 2021, section 2.3.
 
     Args:
-        vocab_size: words that are read.
-        output_size: words, or classes, that are predicted; None for `vocab_size`.
+        vocab_size: input vocabulary.
+        output_size: number of output words or classes; None for `vocab_size`.
         embedding_size: d, 256 in appendix A.10.
     """
 

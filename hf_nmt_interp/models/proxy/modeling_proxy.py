@@ -25,7 +25,7 @@ class BagOfWordsProxy(PreTrainedModel):
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
-        """N(0, 1 / d), as section 4.1 supposes."""
+        """N(0, 1 / d), as assumed in section 4.1."""
         if isinstance(module, nn.Embedding | nn.Linear):
             init.normal_(module.weight, std=self.config.embedding_size**-0.5)
 

@@ -158,7 +158,7 @@ def test_other_kinds_have_heads_too(kind, tmp_path):
 def test_wrong_settings_are_named(tmp_path):
     with pytest.raises(ValueError, match="alignment_heads=3 does not divide the width of the model, 16"):
         AlignmentHead(16, 3)
-    with pytest.raises(ValueError, match="alignment_layer=2 is not one of the decoder's 2 layers"):
+    with pytest.raises(ValueError, match="alignment_layer=2 is out of range: the decoder has 2 layers"):
         tiny_aligned(alignment_layer=2)
     with pytest.raises(ValueError, match=r"config is a MarianConfig; use AlignedMarianConfig"):
         CLASSES["marian"](tiny_model("marian").config)

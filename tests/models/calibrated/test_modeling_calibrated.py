@@ -159,7 +159,7 @@ def test_masks_of_every_implementation_say_the_same():
 
 def test_the_attention_function_is_for_calibrated_cross_attention_only():
     model = tiny_model("marian", attn_implementation=NAME)
-    with pytest.raises(ValueError, match="is set by calibrated models alone"):
+    with pytest.raises(ValueError, match="is set only by calibrated models"):
         model(**batch_of(model))
 
 
@@ -200,5 +200,5 @@ def test_two_passes_refuse_gradient_checkpointing():
     model = tiny_calibrated()
     model.gradient_checkpointing_enable()
     batch = batch_of(model)
-    with pytest.raises(ValueError, match="gradient_checkpointing runs passes again"):
+    with pytest.raises(ValueError, match="gradient_checkpointing is not supported: it runs passes again"):
         model(batch["input_ids"], decoder_input_ids=batch["labels"].clamp(min=0), perturbed=True)

@@ -332,13 +332,13 @@ def test_bad_settings_are_named(load):
     with pytest.raises(ValueError, match=r"config is a MarianConfig; use GatedMarianConfig\(\*\*config.to_dict\(\)\)"):
         gated.GatedMarianMTModel(plain_model("marian").config)
     model = load("marian", gated_attentions="cross")
-    with pytest.raises(ValueError, match="'self', which is not a kind of attention: encoder, decoder, cross"):
+    with pytest.raises(ValueError, match="'self', which is not one of encoder, decoder, cross"):
         model.set_kept_heads({"self": [[0], [0]]})
-    with pytest.raises(ValueError, match=r"kept_heads\['cross'\] has 1 layers, the model 2"):
+    with pytest.raises(ValueError, match=r"kept_heads\['cross'\] has 1 layers, but the model has 2"):
         model.set_kept_heads({"cross": [[0]]})
-    with pytest.raises(ValueError, match=r"has \[2, 7\], not an ascending part of \[0, 1, 2, 3\]"):
+    with pytest.raises(ValueError, match=r"has \[2, 7\], which is not an ascending subset of \[0, 1, 2, 3\]"):
         model.set_kept_heads({"cross": [[0], [2, 7]]})
-    with pytest.raises(ValueError, match=r"a layer without gates keeps \[0, 1, 2, 3\]; add_gates"):
+    with pytest.raises(ValueError, match=r"a layer without gates keeps \[0, 1, 2, 3\]; call add_gates"):
         model.set_kept_heads({"encoder": [[0], [0]]})
 
 
