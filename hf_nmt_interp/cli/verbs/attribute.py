@@ -2,8 +2,8 @@
 
 The model translates, or force decodes given translations (--target, --target-file).
 
-table  small numbers link target words to the source words they translate, as `align` does; one line per target word with
-       its source share, the most relevant source word and, where it matters, earlier target word, and log-probability
+table  links: small numbers show which source word each target word translates, as `align` does; relevance: one line
+       per target word with its source share, the most relevant source word and earlier target word
 json   one object per line: tokens, words, the arrays source, prefix, start, source_contribution, log_probs
 tsv    one line per score: sentence, step, target, side (source, prefix or start), position, token, score
 html   a self-contained page with heat maps; --heads adds a browser of the attention heads
@@ -235,7 +235,7 @@ def explained(
         asked.append((label, model, tokenizer, made, given))
 
     def explain_rows(rows: Sequence[int]) -> "Iterator[Explained]":
-        found = []
+        found: list[Any] = []
         for label, model, tokenizer, made, pairs in asked:
             chunk = pairs[rows[0] : rows[-1] + 1]
             if targets is None:
