@@ -28,6 +28,7 @@ KINDS |= {f"calibrated {name}": partial(tiny_calibrated, name) for name in CLASS
 DTYPES = {torch.float64: 1e-9, torch.float32: 1e-4}  # and how near to a reference, relative to the largest score
 LENGTHS = [(1, 1), (1, 4), (5, 1), (3, 6), (7, 4), (9, 9)]
 HALVES = (torch.float16, torch.bfloat16)
+MEASURED = [(5, 4), (3, 6), (7, 7)]  # lengths for which their bounds were measured
 # settings to draw from; the first ones are the defaults
 SETTINGS = {
     "lrp": [{}, {"logit": "label"}, {"attention": "values"}, {"norm": "scale"}, {"alpha": 2.0, "beta": -1.0}]
@@ -89,8 +90,9 @@ def attack(seed):
     settings = draw.choice(SETTINGS.get(name, [{}]))
     torch.manual_seed(seed)
     model = copy.deepcopy(built(kind, torch.float32 if dtype in HALVES else dtype))
-    model = WRAPPERS[wrapper](model) or model
-    lengths = [draw.choice(LENGTHS) for _ in range(draw.randint(1, 4))]
+    wrapped = WRAPPERS[wrapper](model)
+    model = model if wrapped is None else wrapped
+    lengths = [draw.choice(LENGTHS) for _ in range(draw.randint(1, 4))] if dtype in DTYPES else MEASURED
     batch, what = (
         random_batch(model, lengths, seed),
         f"seed {seed}: {kind}, {dtype}, {wrapper}, {name}, {settings}, {lengths}",
@@ -132,9 +134,11 @@ def in_half(model, dtype, batch, kind, name, settings):
         return None
     if not found.isfinite().all():
         return "not finite"
-    if bound is not None and settings in SETTINGS.get(name, [{}])[:1] and kind != "lstm_fed":
+    # a ReLU that is switched changes gradients by more
+    is_measured = bound is not None and name not in ("saliency", "smoothgrad")
+    if is_measured and settings == SETTINGS.get(name, [{}])[0]:
         error = ((found - expected).norm() / expected.norm()).item()
-        return f"differs from float32 by {error:.2g}" if error > 2 * bound else None
+        return f"differs from float32 by {error:.2g}" if error > bound else None
     return None
 
 
