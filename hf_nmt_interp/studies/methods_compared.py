@@ -13,8 +13,7 @@ import numpy as np
 import psutil
 import torch
 
-from hf_nmt_interp.analysis.alignment import extract_links, word_scores
-from hf_nmt_interp.analysis.own_attention import own_attention
+from hf_nmt_interp.analysis.alignment import extract_links, own_aligner, word_scores
 from hf_nmt_interp.attribution.api import explain
 from hf_nmt_interp.attribution.parsing import Named
 from hf_nmt_interp.attribution.registry import METHODS, make_method, parse_method, word_settings
@@ -68,7 +67,7 @@ def compare_methods(
         raise InputError("sources" if not sources else "gold", None, "is empty", "give at least one")
     pairs = Pairs.force(model, tokenizer, *gold[:2])
     made = {text: make_method(model, name, **word_settings(name, own)) for text, (name, own) in asked.items()}
-    made[OWN] = make_method(model, "attention", **own_attention(model, pairs, batch_size).settings)
+    made[OWN] = own_aligner(model, pairs, batch_size)
     more = {}
     for label, method in track(list(made.items()), "Aligning"):
         results, cost = measured(partial(explain, method, pairs, batch_size), model.device, len(pairs))
