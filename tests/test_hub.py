@@ -225,6 +225,6 @@ def test_a_configuration_that_is_none_is_refused(folder, text) -> None:
 
 def test_names_that_the_hub_does_not_take(hub, folder) -> None:
     for dry_run in (True, False):
-        with pytest.raises(InputError, match="repo_id: 'a//b' cannot be a name"):
+        with pytest.raises(InputError, match="repo_id: 'a//b' is not a valid name"):
             hni.push_folder(folder, "a//b", dry_run=dry_run)
     assert hub.requests == []

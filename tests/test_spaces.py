@@ -28,7 +28,7 @@ def test_the_command_writes_the_folder_and_sends_nothing(run, tmp_path) -> None:
 def test_bad_input(run, tmp_path) -> None:
     with pytest.raises(InputError, match="is a local folder; push it first"):
         space_files(str(tmp_path), "me/my-space")
-    with pytest.raises(InputError, match="cannot be a name"):
+    with pytest.raises(InputError, match="is not a valid name"):
         space_files("demo:en-de", "me/my space")
     (tmp_path / "mine.txt").write_text("x")
     with pytest.raises(InputError, match="exists but was not created by this command; choose another folder"):

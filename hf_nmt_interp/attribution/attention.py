@@ -47,7 +47,7 @@ def attention_scores(tape: Tape, attention: Attention, mask: Tensor) -> Tensor:
     output = tape.output(attention.core)
     if len(output) == 3 and attention.kind != "cross":  # T5 also returns its position bias, for all heads
         scores = scores + output[1][:, attention.heads]
-    elif len(output) == 2 and getattr(attention.core, "has_relative_attention_bias", False):  # UMT5 has one a layer
+    elif len(output) == 2 and getattr(attention.core, "has_relative_attention_bias", False):  # UMT5 has one per layer
         core: Any = attention.core
         scores = scores + core.compute_bias(*scores.shape[-2:])
     if attention.kind == "decoder":

@@ -30,7 +30,7 @@ class Stack(ABC):
             raise InputError("models", None, "is empty", "give at least one")
         self.config = models[0].config
         if self.config.dropout and models[0].training:
-            remedy = "models side by side have none, set dropout=0"
+            remedy = "only dropout=0 is supported"
             raise InputError("models", None, f"dropout={self.config.dropout}", remedy)
         stacked, _ = stack_module_state(list(models))
         self.weights: dict[str, Tensor] = {
@@ -87,7 +87,7 @@ class StackedTranslators(Stack):
         wanted = {"bidirectional": False, "encoder_layers": 1, "decoder_layers": 1}
         for field, value in (wanted | {"attention": "general", "output": "hidden"}).items():
             if (found := getattr(self.config, field)) != value:
-                remedy = f"translators side by side have {field}={value!r}"
+                remedy = f"only {field}={value!r} is supported"
                 raise InputError("models", None, f"{field}={found!r}", remedy)
 
     def __call__(self, source: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -113,7 +113,7 @@ class StackedClassifiers(Stack):
     def __init__(self, models: Sequence[Any]) -> None:
         super().__init__(models)
         if (layers := self.config.encoder_layers) != 1:
-            raise InputError("models", None, f"encoder_layers={layers}", "classifiers side by side have 1")
+            raise InputError("models", None, f"encoder_layers={layers}", "only encoder_layers=1 is supported")
 
     def __call__(self, source: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Logits [R, B, C], attention weights [R, B, S] and the logits of each state alone [R, B, S, C]."""

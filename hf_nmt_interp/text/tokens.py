@@ -243,7 +243,7 @@ def _group(
 
     def word_at(start: int, end: int) -> int:
         end = start + len(text[start:end].rstrip())
-        # without a character of its own (a space, a part of a character): the word there or the next
+        # without its own character (a space, a part of a character): the word there or the next
         word = bisect_left(ends, end) if end > start else bisect_right(ends, start)
         return min(word, len(ends) - 1)
 

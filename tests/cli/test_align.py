@@ -464,7 +464,7 @@ class TestAER:
         short = run(*figure, "--text", tmp_path / "en", tmp_path / "short").err
         assert f"{tmp_path / 'short'}, line 2: missing; " in short
         many = run(*figure, "--text", tmp_path / "en", tmp_path / "de", "--pairs", 3).err
-        assert "--pairs: there is no line 3" in many
+        assert "--pairs: line 3 is out of range" in many
 
 
 class TestBestAttention:

@@ -325,7 +325,7 @@ def test_the_code_travels_with_the_weights(tmp_path):
         (LuongSeq2SeqConfig, {"tie_output": True, "embedding_size": 2}, "tie_output=True needs"),
         (ConvSeq2SeqConfig, {"kernel_size": 4}, "kernel_size=4 must be odd"),
         (ConvSeq2SeqConfig, {"tie_output": True, "tie_word_embeddings": False}, "tie_output=True needs"),
-        (LSTMAttentionConfig, {"num_labels": 1}, "num_labels=1: a classifier needs two"),
+        (LSTMAttentionConfig, {"num_labels": 1}, "num_labels=1: a classifier needs at least two"),
     ],
 )
 def test_wrong_settings_are_named(kind, settings, message):

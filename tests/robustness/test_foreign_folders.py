@@ -17,7 +17,7 @@ WRONG = [
     ("generation_config.json", "max_length", "x", "generation_config.json: max_length 'x' is not a valid value"),
     ("generation_config.json", "num_beams", -1, "generation_config.json: num_beams -1 is not a valid value"),
     ("generation_config.json", "do_sample", "x", "generation_config.json: do_sample 'x' is not a valid value"),
-    ("generation_config.json", "eos_token_id", "x", "generation_config.json: eos_token_id 'x' is not a value that"),
+    ("generation_config.json", "eos_token_id", "x", "generation_config.json: eos_token_id 'x' is not a valid"),
 ]
 
 

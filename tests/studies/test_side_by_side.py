@@ -181,17 +181,17 @@ def test_losses_worked_by_hand():
         (lambda: StackedTranslators([]), "models: is empty; give at least one"),
         (
             lambda: StackedTranslators([m.train() for m in translators(output="linear")]),
-            r"models: output='linear'; translators side by side have output='hidden'",
+            r"models: output='linear'; only output='hidden' is supported",
         ),
         (
             lambda: StackedClassifiers([LSTMAttentionForSequenceClassification(LSTMAttentionConfig(dropout=0.5))]),
-            "models: dropout=0.5; models side by side have none, set dropout=0",
+            "models: dropout=0.5; only dropout=0 is supported",
         ),
         (
             lambda: StackedClassifiers(
                 [LSTMAttentionForSequenceClassification(LSTMAttentionConfig(**SIZES, encoder_layers=2))]
             ),
-            "models: encoder_layers=2; classifiers side by side have 1",
+            "models: encoder_layers=2; only encoder_layers=1 is supported",
         ),
     ],
 )

@@ -92,7 +92,7 @@ def test_too_few_heads_are_an_error(run):
 def test_knowing_the_words_left_gives_eleven_percent():
     assert reference.accuracy_of_a_bag(2) == 0.75
     assert f"{reference.accuracy_of_a_bag(40):.0%}" == "11%"
-    assert "right for 11 % of them" in study_toy_attention.__doc__
+    assert "gets 11 % of them right" in study_toy_attention.__doc__
 
 
 def test_other_settings_need_another_folder(run, tmp_path):

@@ -332,7 +332,7 @@ def test_evaluation_is_cross_entropy(tmp_path):
         ({"search": "greedy"}, "search: 'greedy' is not one of sample, top_p, beam"),
         ({"top_p": 1.5}, "top_p: 1.5 must be above 0 and at most 1"),
         ({"cross_entropy": -1.0}, "cross_entropy: -1.0 must not be negative"),
-        ({"label_smoothing_factor": 0.1}, "label_smoothing_factor: 0.1 must be 0: a risk has no labels"),
+        ({"label_smoothing_factor": 0.1}, "label_smoothing_factor: 0.1 must be 0, because a risk has no labels"),
     ],
 )
 def test_wrong_settings_are_refused(tmp_path, settings, message):

@@ -59,7 +59,7 @@ def _draw(args: argparse.Namespace, pairs: list[Pair] | None, links: list[Links]
         raise InputError("--figure", None, "needs the words of the sentences", "give --text SOURCE TARGET")
     chosen = [number - 1 for number in args.pairs or range(1, min(3, len(links)) + 1)]
     if wrong_pairs := [number + 1 for number in chosen if number >= len(links)]:
-        raise InputError("--pairs", None, f"there is no line {wrong_pairs[0]}", f"{args.gold} has {len(links)}")
+        raise InputError("--pairs", None, f"line {wrong_pairs[0]} is out of range", f"{args.gold} has {len(links)}")
     found = []
     for n in chosen:
         source, target = (text.split() for text in pairs[n])

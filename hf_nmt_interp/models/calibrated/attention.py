@@ -54,7 +54,7 @@ def add_calibration(attention: Any, config: Any) -> None:
         new.mask = nn.Linear(old.in_features, old.out_features, bias=False)
         setattr(attention, name, new)
     attention.fusion = make_fusion(config, attention.num_heads, attention.head_dim)
-    # a configuration of its own, so that self-attention runs as the model was loaded
+    # a separate configuration, so that self-attention runs as the model was loaded
     attention.config = copy.copy(attention.config)
     attention.config._attn_implementation = NAME
 
