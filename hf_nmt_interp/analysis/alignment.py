@@ -111,7 +111,7 @@ def joint_links(
 def mutual_shares(forward: np.ndarray, backward: np.ndarray) -> np.ndarray:
     """[target words, source words]: geometric mean of a link's shares of the scores of its two words.
 
-    `forward` and `backward` as of `joint_scores`, or joint scores and their transpose.
+    `forward` and `backward` as in `joint_scores`, or joint scores and their transpose.
 
     >>> mutual_shares(np.array([[3.0, 1.0]]), np.array([[1.0], [1.0]])).round(3).tolist()
     [[0.866, 0.5]]

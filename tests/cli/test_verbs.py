@@ -363,4 +363,7 @@ def test_attribute_shows_heads_on_a_page_only(attribute, tmp_path) -> None:
         assert (code, err) == (0, "")
         assert page.read_text(encoding="utf-8").count('"Cross-attention"') == 2  # of each card
     assert attribute("--heads", ONE).err.endswith("--heads: only a page shows them; add --output page.html\n")
-    assert "--heads: not with --shards" in attribute("--heads", "--shards", tmp_path / "s", "--input", page).err
+    assert (
+        "--heads: is not supported with --shards"
+        in attribute("--heads", "--shards", tmp_path / "s", "--input", page).err
+    )
