@@ -31,7 +31,7 @@ def positive(text: str) -> int:
 def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
     """`--model` (a list of them, if `several`), `--device`, languages, prefix: the arguments of `loading.load`."""
     group = parser.add_argument_group("model")
-    what = f"a translator in the box (demo:en-de, demo:de-en), a local folder or a Hub id (default: {MODEL})"
+    what = f"a bundled translator (demo:en-de, demo:de-en), a local folder or a Hub id (default: {MODEL})"
     if several:
         help = f"{what}; may be repeated to compare, as small=runs/small for a name of your own"
         group.add_argument("--model", action="append", metavar="[LABEL=]NAME", help=help)
@@ -40,7 +40,7 @@ def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
     group.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 ... (default: a GPU if there is one)")
     help = "type of the weights: float64, bfloat16 or float16 (default: float32)"
     group.add_argument("--dtype", metavar="TYPE", help=help)
-    group.add_argument("--source-lang", metavar="CODE", help="for models of many languages, e.g. eng_Latn for NLLB")
+    group.add_argument("--source-lang", metavar="CODE", help="for multilingual models, e.g. eng_Latn for NLLB")
     group.add_argument("--target-lang", metavar="CODE", help="of the translations, e.g. deu_Latn")
     help = "text before every source, e.g. 'translate English to German: ' for T5; explained, but not a word"
     group.add_argument("--source-prefix", metavar="TEXT", help=help)
@@ -61,8 +61,8 @@ def add_decoding(parser: argparse.ArgumentParser, batch_size: int) -> None:
 def add_sentences(parser: argparse.ArgumentParser) -> None:
     """Sentences as arguments, `-` or `--input`, and `--limit`."""
     parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="sentences to translate, or - for stdin")
-    parser.add_argument("--input", type=InputFile, metavar="FILE", help="one sentence a line, UTF-8 (- for stdin)")
-    parser.add_argument("--limit", type=positive, metavar="N", help="take the first N sentences only")
+    parser.add_argument("--input", type=InputFile, metavar="FILE", help="one sentence per line, UTF-8 (- for stdin)")
+    parser.add_argument("--limit", type=positive, metavar="N", help="use only the first N sentences")
 
 
 def add_reverse_prefix(parser: argparse._ActionsContainer) -> None:
@@ -85,13 +85,15 @@ def add_output(parser: argparse.ArgumentParser, formats: Sequence[str] = OUTPUT_
     group = parser.add_argument_group("output")
     help = f"default: by the ending of --output's name, {formats[0]} if it has none"
     group.add_argument("--format", choices=formats, help=help)
-    group.add_argument("--output", type=OutputFile, metavar="FILE", help="complete or not at all (default: stdout)")
+    group.add_argument(
+        "--output", type=OutputFile, metavar="FILE", help="written only when complete (default: stdout)"
+    )
     parser.set_defaults(formats=formats)
 
 
 def add_figure(parser: argparse._ActionsContainer, drawn: str, flag: str = "--figure") -> None:
     """A figure with its numbers."""
-    help = f"draw {drawn} to .svg, .pdf or .png, numbers in .csv beside"
+    help = f"draw {drawn} to .svg, .pdf or .png, with its numbers in a .csv file"
     parser.add_argument(flag, type=Figure, metavar="FILE", help=help)
 
 

@@ -29,6 +29,7 @@ Gold = tuple[Sequence[Text], Sequence[Text], Sequence[Links], Sequence[Links]]  
 T = TypeVar("T")
 OWN = "align's default"
 VARIANTS = ("lrp:rule=attnlrp", "saliency:aggregate=li2016")  # that differ much from the method's own settings
+_SHORT = {"comprehensiveness": "compr", "sufficiency": "suff"}  # nine columns fit a terminal
 _RESET_PEAK = Path("/proc/self/clear_refs")  # Linux
 
 
@@ -59,8 +60,9 @@ def compare_methods(
         generate: arguments of `generate()`.
 
     Returns:
-        Rows with the columns of `ranked_rows`, `aer` with half its 95 % confidence interval, `seconds` and
-        `megabytes`: mean processor time per gold pair, and peak memory beyond that of the model.
+        Rows with the columns of `ranked_rows`, where `compr` and `suff` are short for comprehensiveness and
+        sufficiency; `aer` with half its 95 % confidence interval; `seconds` and `MB`: mean processor time per gold
+        pair, and peak memory beyond that of the model.
     """
     asked = methods_for(model) if methods is None else methods
     if not sources or not gold[0]:
@@ -73,10 +75,13 @@ def compare_methods(
         results, cost = measured(partial(explain, method, pairs, batch_size), model.device, len(pairs))
         links = [extract_links(word_scores(r.source, r.source_side, r.target_side)) for r in results]
         error, margin = error_with_margin(links, *gold[2:])
-        more[label] = {"aer": error, "aer_margin": margin} | cost
+        more[label] = {"aer": error, "a_margin": margin} | cost
     found = compare(model, tokenizer, sources, made, batch_size, generate)
     empty = dict.fromkeys(next(iter(more.values())))
-    return [row | more.get(row["method"], empty) for row in ranked_rows(found)]
+    return [
+        {_SHORT.get(key, key): value for key, value in (row | more.get(row["method"], empty)).items()}
+        for row in ranked_rows(found)
+    ]
 
 
 def error_with_margin(
@@ -117,7 +122,7 @@ def measured(run: Callable[[], T], device: Any, count: int) -> tuple[T, Row]:
         torch.cuda.synchronize(device)
     seconds = clock() - start
     peak = torch.cuda.max_memory_allocated(device) if is_cuda else _peak()
-    return found, {"seconds": seconds / count, "megabytes": None if peak is None else (peak - before) / 2**20}
+    return found, {"seconds": seconds / count, "MB": None if peak is None else (peak - before) / 2**20}
 
 
 def _peak() -> int | None:

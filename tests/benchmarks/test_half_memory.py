@@ -23,6 +23,6 @@ def test_weights_are_widened_one_layer_at_a_time(method):
     for name, explained in {"float32": model, "bfloat16": half}.items():
         explainer = method(explained)
         explainer(**inputs)  # what is allocated once
-        needed[name] = measured(lambda explainer=explainer: explainer(**inputs), "cpu", 1)[1]["megabytes"]
+        needed[name] = measured(lambda explainer=explainer: explainer(**inputs), "cpu", 1)[1]["MB"]
     print(f"\n{method.__name__}: weights {weights:.0f} MB in bfloat16, needed beyond them: {needed}")
     assert needed["bfloat16"] <= needed["float32"] + 0.3 * weights
