@@ -74,6 +74,12 @@ def calibration_report(
         targets: their translations; None lets the model translate.
         batch_size: sentences at a time.
         edges: lower edges of the entropy bins.
+
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> report = hni.calibration_report(model, tokenizer, ["I like tea."], ["Ich mag Tee."])
+    >>> [row["layer"] for row in report.layers], report.about["steps"]
+    ([0, 1, 2, 3, 'all'], 5)
     """
     if list(edges) != sorted(set(edges)) or edges[0] != 0:
         raise InputError("edges", list(edges), "must be increasing and start at 0")

@@ -127,6 +127,12 @@ def check(
 
     Returns:
         One `Check` for one sentence, a list for a list.
+
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> found = hni.check(model, tokenizer, "She has a red car.", "Heute regnet es in Berlin.")
+    >>> found.verdicts["detached"].found, found.unsupported_text
+    (True, ['Heute regnet es in Berlin.'])
     """
     if isinstance(signals, str):
         raise InputError("signals", signals, "is not a list of names", f"give [{signals!r}]")

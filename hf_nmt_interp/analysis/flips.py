@@ -36,6 +36,12 @@ def flip_influence(
 
     Returns:
         [B, T, S] (T = 1 for the classifier), 0 at padding.
+
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> pair = tokenizer("I like tea.", text_target="Ich mag Tee.", return_tensors="pt")
+    >>> hni.flip_influence(model, pair.input_ids, pair.labels).shape
+    torch.Size([1, 5, 5])
     """
     check_choice("replacement", replacement, REPLACEMENTS)
     if isinstance(model, LSTMAttentionForSequenceClassification):

@@ -131,6 +131,12 @@ def head_report(
         relevance_sentences: number of sentences to compute relevance on, the slowest part; None for all.
         lrp: settings of `LRP`.
         batch_size: sentences at a time.
+
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> report = hni.head_report(model, tokenizer, ["I like tea."], ["Ich mag Tee."])
+    >>> len(report.rows), report.rows[0]["kind"], round(report.rows[0]["confidence"], 2)
+    (96, 'encoder', 0.26)
     """
     if relevance_sentences is not None and relevance_sentences < 0:
         raise InputError("relevance_sentences", relevance_sentences, "must be at least 0 (none)")

@@ -73,6 +73,13 @@ def align_generation(
 
     Yields:
         An object whose `links` and `alignments` have one entry per returned sequence, equal to `align` of its ids.
+
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> with hni.align_generation(model, tokenizer) as aligned:
+    ...     ids = model.generate(**tokenizer("I like tea.", return_tensors="pt"))
+    >>> sorted(aligned.links[0])
+    [(0, 0), (1, 1), (2, 2), (3, 3)]
     """
     if method is None:
         method = AlignmentHeadMethod.name if AlignmentHeadMethod.fits(model) and not settings else "attention"

@@ -59,6 +59,12 @@ def lexical_probe(
         labels: [B, T] target tokens, -100 is padding; of classifiers [B] or [B, 1] classes.
         attention_mask: [B, S], 0 for padding.
         vocabulary: `gamma` of all words, not only of y_t.
+
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> pair = tokenizer("I like tea.", text_target="Ich mag Tee.", return_tensors="pt")
+    >>> hni.lexical_probe(model, pair.input_ids, pair.labels).beta[0].argmax(-1)
+    tensor([0, 1, 2, 3, 4])
     """
     with evaluating(model):
         if isinstance(model, LSTMAttentionForSequenceClassification | BagOfWordsProxy):

@@ -43,6 +43,14 @@ class AttributionResult:
         contrast: [T], words that the tokens are compared with; None at steps, or overall, without a comparison.
         links: word alignment, (source word, target word) in the order of `source_side.words` and `target_side.words`;
             None if it was not requested.
+
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> result = hni.attribute(model, tokenizer, "I like tea.")
+    >>> result.text, result.source.shape, result.prefix.shape
+    ('Ich mag Tee.', (5, 5), (5, 5))
+    >>> result.to_words().target_tokens
+    ['Ich', 'mag', 'Tee', '.', '</s>']
     """
 
     source_side: TokenWords

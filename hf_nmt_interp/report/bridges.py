@@ -14,6 +14,12 @@ def to_pandas(results: AttributionResult | Iterable[AttributionResult]) -> Any:
     """A DataFrame with a row for each score: sentence, step, target, side, position, token, score.
 
     `side` is source, prefix or start; the prefix has no rows for later target tokens.
+
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> frame = hni.to_pandas(hni.attribute(model, tokenizer, "I like tea.", method="attention"))
+    >>> frame.columns.tolist()
+    ['sentence', 'step', 'target', 'side', 'position', 'token', 'score']
     """
     import pandas as pd
 
@@ -38,7 +44,14 @@ def to_pandas(results: AttributionResult | Iterable[AttributionResult]) -> Any:
 
 
 def to_dataset(results: AttributionResult | Iterable[AttributionResult]) -> Any:
-    """A `datasets.Dataset` with a row for each result: tokens, words and arrays as lists."""
+    """A `datasets.Dataset` with a row for each result: tokens, words and arrays as lists.
+
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> found = hni.to_dataset(hni.attribute(model, tokenizer, "I like tea.", method="attention"))
+    >>> found[0]["target_words"]
+    ['Ich', 'mag', 'Tee', '.']
+    """
     from datasets import Dataset
 
     rows = [record(result) for result in _listed(results)]

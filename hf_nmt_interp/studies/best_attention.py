@@ -58,7 +58,14 @@ def agreeing_attention(
 def best_attention(
     model: Any, tokenizer: Any, sources: Sequence[Text], targets: Sequence[Text], gold: Any, batch_size: int = 16
 ) -> AttentionChoice:
-    """The best of `attention_error_rates`; its `store(model)` makes it the model's default."""
+    """The best of `attention_error_rates`; its `store(model)` makes it the model's default.
+
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> choice = hni.best_attention(model, tokenizer, ["I like tea."], ["Ich mag Tee."], [{(0, 0), (1, 1), (2, 2)}])
+    >>> choice.aer
+    0.0
+    """
     rates = attention_error_rates(model, tokenizer, sources, targets, gold, batch_size)
     if not rates:
         raise InputError("sources", None, "none given", "the choice needs a development set")

@@ -138,6 +138,13 @@ def contribution_study(
         generate: arguments of `model.generate()` for model prefixes.
         seed: of the shuffle.
         settings: of the method.
+
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> sources, targets = ["I like tea.", "I like milk."], ["Ich mag Tee.", "Ich mag Milch."]
+    >>> row = hni.contribution_study(model, tokenizer, sources, targets).rows[0]
+    >>> row["statistic"], row["position"], round(row["mean"], 3), row["sentences"]
+    ('source_contribution', 0, 1.0, 2)
     """
     named = models if isinstance(models, Mapping) else {"model": models}
     _check(named, prefixes, final, sources, targets)

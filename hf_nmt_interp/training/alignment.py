@@ -34,6 +34,9 @@ def load_aligned(name: str, **settings: Any) -> Any:
     Args:
         name: folder, id on the Hub, or a bundled translator such as `demo:en-de`.
         settings: of `from_pretrained`, e.g. `alignment_layer=2`.
+
+    >>> type(load_aligned("demo:en-de")).__name__
+    'AlignedMarianMTModel'
     """
     kind = class_of_family(AlignmentHeadMixin, "aligned", name, load_config(name, "name"))
     try:

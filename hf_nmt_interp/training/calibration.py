@@ -30,6 +30,9 @@ def load_calibrated(name: str, from_scratch: bool = False, **settings: Any) -> A
         name: folder, id on the Hub, or a bundled translator such as `demo:en-de`.
         from_scratch: use only the checkpoint's sizes, with new weights.
         settings: of `from_pretrained`, e.g. `fusion="anneal", anneal_steps=3000`.
+
+    >>> type(load_calibrated("demo:en-de", fusion="gate")).__name__
+    'CalibratedMarianMTModel'
     """
     kind = class_of_family(CalibratedAttentionMixin, "calibrated", name, load_config(name, "name"))
     place = find_model(name)

@@ -31,6 +31,9 @@ def load_gated(name: str, gated_attentions: str | list[str] = "all", **settings:
         gated_attentions: kinds of attention that get open gates where they have none: "encoder", "decoder", "cross"
             or "all"; an empty list adds none.
         settings: of `from_pretrained`, e.g. `gate_init=2.0`.
+
+    >>> [len(heads) for heads in load_gated("demo:en-de").kept_heads()["encoder"]]
+    [8, 8, 8, 8]
     """
     config = load_config(name, "name")
     if not hasattr(config, "gated_attentions"):  # a plain one
@@ -47,7 +50,11 @@ def gate_parameters(model: Any) -> list[Any]:
 
 @dataclass
 class L0Config(TranslationConfig):
-    """`TranslationConfig` with the weight of L_C and what is trained."""
+    """`TranslationConfig` with the weight of L_C and what is trained.
+
+    >>> L0Config("runs/l0", penalty=0.01, report_to=[]).penalty
+    0.01
+    """
 
     penalty: float = option(0.005, "Weight lambda of L_C, the expected number of open heads; larger closes more.")
     penalty_warmup_steps: int = option(50, "Steps over which lambda grows from 0.")

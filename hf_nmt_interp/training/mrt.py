@@ -33,7 +33,11 @@ _LENGTHS = 0.5, 1.5  # length ratios outside which a user is warned
 
 @dataclass
 class MRTConfig(TranslationConfig):
-    """`TranslationConfig` with the candidates, the risk and the sharpness of P~."""
+    """`TranslationConfig` with the candidates, the risk and the sharpness of P~.
+
+    >>> MRTConfig("runs/mrt", report_to=[]).learning_rate
+    1e-05
+    """
 
     learning_rate: float = option(1e-5, "Learning rate, for fine-tuning a converged translator.")
     logging_steps: float = option(10, "Steps between logs; statistics of candidates and warnings come with logs.")

@@ -206,7 +206,12 @@ class ConvDecoder(ConvStack):
 
 
 class ConvSeq2SeqForConditionalGeneration(ConvPreTrainedModel, GenerationMixin):
-    """Convolutional translator."""
+    """Convolutional translator.
+
+    >>> model = ConvSeq2SeqForConditionalGeneration(ConvSeq2SeqConfig(vocab_size=20))
+    >>> model(input_ids=torch.tensor([[3, 4]]), labels=torch.tensor([[5, 6, 7]])).logits.shape
+    torch.Size([1, 3, 20])
+    """
 
     _is_stateful = True
 

@@ -204,6 +204,10 @@ class LuongSeq2SeqForConditionalGeneration(LSTMPreTrainedModel, GenerationMixin)
 
     With `input_feeding` the decoder reads the attentional state of its last step with each token (Luong et al. 2015,
     section 3.3).
+
+    >>> model = LuongSeq2SeqForConditionalGeneration(LuongSeq2SeqConfig(vocab_size=20))
+    >>> model(input_ids=torch.tensor([[3, 4]]), labels=torch.tensor([[5, 6, 7]])).logits.shape
+    torch.Size([1, 3, 20])
     """
 
     _is_stateful = True

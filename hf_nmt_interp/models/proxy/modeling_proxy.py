@@ -13,7 +13,13 @@ from .configuration_proxy import BagOfWordsConfig
 
 
 class BagOfWordsProxy(PreTrainedModel):
-    """p_t = softmax(1 / L sum_l W e_(x_l)) for every step t (eq. 5); its probe is softmax(W e_(x_l))_(y_t) (eq. 6)."""
+    """p_t = softmax(1 / L sum_l W e_(x_l)) for every step t (eq. 5); its probe is softmax(W e_(x_l))_(y_t) (eq. 6).
+
+    >>> import torch
+    >>> model = BagOfWordsProxy(BagOfWordsConfig(vocab_size=20))
+    >>> model(input_ids=torch.tensor([[3, 4]]), labels=torch.tensor([[5, 6, 7]])).logits.shape
+    torch.Size([1, 3, 20])
+    """
 
     config_class = BagOfWordsConfig
     config: Any
