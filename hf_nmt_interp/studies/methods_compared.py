@@ -27,9 +27,9 @@ from hf_nmt_interp.text.progress import track
 Row = dict[str, Any]
 Gold = tuple[Sequence[Text], Sequence[Text], Sequence[Links], Sequence[Links]]  # sources, targets, sure, possible
 T = TypeVar("T")
-OWN = "align's default"
+OWN = "align"
 VARIANTS = ("lrp:rule=attnlrp", "saliency:aggregate=li2016")  # that differ much from the method's own settings
-_SHORT = {"comprehensiveness": "compr", "sufficiency": "suff"}  # nine columns fit a terminal
+_SHORT = {"comprehensiveness": "compr", "sufficiency": "suff", "c_margin": "c_ci", "s_margin": "s_ci"}  # for terminals
 _RESET_PEAK = Path("/proc/self/clear_refs")  # Linux
 
 
@@ -60,9 +60,9 @@ def compare_methods(
         generate: arguments of `generate()`.
 
     Returns:
-        Rows with the columns of `ranked_rows`, where `compr` and `suff` are short for comprehensiveness and
-        sufficiency; `aer` with half its 95 % confidence interval; `seconds` and `MB`: mean processor time per gold
-        pair, and peak memory beyond that of the model.
+        Rows with the columns of `ranked_rows` under short names (`compr`, `c_ci`, `suff`, `s_ci`), `aer` with half its
+        95 % confidence interval `a_ci`, mean processor time `sec` per gold pair, and peak memory `MB` beyond that of
+        the model.
     """
     asked = methods_for(model) if methods is None else methods
     if not sources or not gold[0]:
@@ -75,7 +75,7 @@ def compare_methods(
         results, cost = measured(partial(explain, method, pairs, batch_size), model.device, len(pairs))
         links = [extract_links(word_scores(r.source, r.source_side, r.target_side)) for r in results]
         error, margin = error_with_margin(links, *gold[2:])
-        more[label] = {"aer": error, "a_margin": margin} | cost
+        more[label] = {"aer": error, "a_ci": margin} | cost
     found = compare(model, tokenizer, sources, made, batch_size, generate)
     empty = dict.fromkeys(next(iter(more.values())))
     return [
@@ -122,7 +122,7 @@ def measured(run: Callable[[], T], device: Any, count: int) -> tuple[T, Row]:
         torch.cuda.synchronize(device)
     seconds = clock() - start
     peak = torch.cuda.max_memory_allocated(device) if is_cuda else _peak()
-    return found, {"seconds": seconds / count, "MB": None if peak is None else (peak - before) / 2**20}
+    return found, {"sec": seconds / count, "MB": None if peak is None else (peak - before) / 2**20}
 
 
 def _peak() -> int | None:

@@ -38,10 +38,10 @@ def test_columns_are_those_of_the_parts(translator):
         links = hni.align(*translator, *GOLD[:2], method=name, **settings)
         assert rows[label]["aer"] == pytest.approx(100 * hni.alignment_error_rate(links, *GOLD[2:])["aer"])
         assert rows[label]["compr"] == pytest.approx(expected[label].area["comprehensiveness"], abs=1e-6)
-        assert rows[label]["seconds"] > 0
+        assert rows[label]["sec"] > 0
     default = hni.align(*translator, *GOLD[:2])
     assert rows[OWN]["aer"] == pytest.approx(100 * hni.alignment_error_rate(default, *GOLD[2:])["aer"])
-    assert rows["random"]["aer"] is rows["random"]["seconds"] is None
+    assert rows["random"]["aer"] is rows["random"]["sec"] is None
 
 
 def test_every_method_that_fits_is_compared(translator):
@@ -92,7 +92,7 @@ def test_the_verb_prints_the_table(run, model_folder, tmp_path):
     assert code == 0, err
     rows = [json.loads(line) for line in out.splitlines()]
     assert {row["method"] for row in rows} == {"attention", OWN, "random"}
-    assert list(rows[0])[-4:] == ["aer", "a_margin", "seconds", "MB"]
+    assert list(rows[0])[-4:] == ["aer", "a_ci", "sec", "MB"]
     code, _, err = run("compare-methods", *given[2:], "--method", "magic", "--model", model_folder, "A dog sleeps.")
     assert code == 2
     assert "error: --method: 'magic' is not one of lrp, alti" in err

@@ -1,13 +1,13 @@
 """Compare all methods in one table: faithfulness, alignment error rate, seconds and memory.
 
-compr               comprehensiveness: mean loss of probability without the top 10 to 50 % of the source words;
-                    higher is better
-suff                sufficiency: mean loss with only those words; lower is better
-aer                 alignment error rate in % on the gold pairs; lower is better
-c_margin, s_margin  half the 95 % confidence interval of the difference from the row above
-a_margin            half the 95 % confidence interval of aer, over bootstrap samples of the pairs
-seconds             processor time per gold pair, in batches
-MB                  peak memory, minus what was in use before
+compr       comprehensiveness: mean loss of probability without the top 10 to 50 % of the source words (high is good)
+suff        sufficiency: mean loss with only those words (low is good)
+aer         alignment error rate in % on the gold pairs (low is good)
+c_ci, s_ci  half the 95 % confidence interval of the difference from the row above
+a_ci        half the 95 % confidence interval of aer, over bootstrap samples of the pairs
+sec         processor time per gold pair, in batches
+MB          peak memory, minus what was in use before
+The row `align` is what the verb align uses when no method is named.
 
 Examples:
   hf-nmt-interp compare-methods --method lrp --method alti --gold gold.txt train.en train.de "I like tea."
