@@ -41,7 +41,7 @@ WITHOUT_RULES = {  # LRP says what is missing
 FLOAT32 = "fsmt", "led", "prophetnet", "nllb-moe", "switch_transformers", "t5gemma2"
 CLOSE = {torch.float32: 1e-5, torch.float64: 1e-9}
 LENGTHS = [(6, 5), (4, 3)]
-EXPLAINED = [name for name in METHODS if name not in ("lrp", "mask")]
+EXPLAINED = [name for name in METHODS if name not in ("lrp", "mask", "alignment_head")]
 WITHOUT_WEIGHTS = {  # encoders and decoders that return scores, windows or offsets
     "led": "LEDForConditionalGeneration does not return whole encoder attention weights; use attention or saliency",
     "longt5": "LongT5ForConditionalGeneration does not return whole encoder attention weights",
