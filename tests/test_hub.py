@@ -178,7 +178,7 @@ def test_a_push_that_fails_does_not_end_a_training(hub, parts, tmp_path, caplog)
     hub.cut = 100
     trainer.train()
     assert trainer.state.global_step == 2
-    assert caplog.text.count("'me/trained' was not pushed after 3 tries") == 2
+    assert caplog.text.count("'me/trained' was not pushed after 3 attempts") == 2
     assert hub.repos["me/trained"]["commits"] == []
 
 

@@ -37,7 +37,7 @@ def test_words_attention_is_mean_over_queries_and_sum_over_keys(tokenizer_of, mo
     planted = rng.random((1, 2, 64, 64), dtype=np.float32)
     translator = heads_module.parts(model)
     kept = translator.attentions("encoder")[0]
-    monkeypatch.setattr(heads_module, "_attention", lambda *args: [(kept, 0, planted)])
+    monkeypatch.setattr(heads_module, "attention_of", lambda *args: [(kept, 0, planted)])
     ((_, _, found),) = heads_module._word_views(model, translator, tokenizer, [TREE])
     words = encode_source(tokenizer, TREE.text, spans=TREE.spans()).token_words.positions
     assert [len(w) > 1 for w in words].count(True) > 2

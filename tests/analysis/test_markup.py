@@ -31,9 +31,7 @@ def marked_up(draw, depth: int = 0) -> str:
             piece = draw(st.sampled_from(WORDS))
         elif kind == "point":
             piece = draw(
-                st.sampled_from(
-                    ["<x# />", "{#}", "<br/> ", "<br/>", "&nbsp;", "&lt;", "&gt;", "%#$s", "<!-- # <b> -->"]
-                )
+                st.sampled_from(["<x# />", "{#}", "<br/> ", "<br/>", "&lt;", "&gt;", "%#$s", "<!-- # <b> -->"])
             )
         else:
             piece = draw(st.sampled_from(["<t#>", '<t# a="b">'])) + draw(marked_up(depth + 1)) + "</t#>"

@@ -12,7 +12,7 @@ from hf_nmt_interp.attribution import METHODS
 from hf_nmt_interp.attribution.registry import make_method
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.tokens import separate_punctuation
-from tests.calibrated_models import calibrated_copy
+from tests.fitting import fitting
 from tests.tiny_models import tiny_model
 
 SOURCES = ["The old dog sleeps under the table.", "A car!", "Two children are looking for shells."]
@@ -119,9 +119,7 @@ def test_links_are_those_of_align(translator_of, tmp_path):
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_by_name(translator_of, method):
     model, tokenizer = translator_of("marian")
-    if not METHODS[method].fits(model):
-        model = calibrated_copy(model)
-    results = hni.attribute(model, tokenizer, SOURCES, TARGETS, method=method)
+    results = hni.attribute(fitting(method, model), tokenizer, SOURCES, TARGETS, method=method)
     for result in results:
         assert result.method == method
         assert np.isfinite(result.source).all()

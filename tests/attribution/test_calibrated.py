@@ -80,7 +80,7 @@ def test_attention_is_the_fused_weights_and_mask_is_1_minus_m(family, fusion):
     assert not found[MaskPerturbation].start.any()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "alignment_head"])
 def test_every_method_leaves_the_model_as_it_was(method):
     model = tiny_calibrated().train()
     with unchanged(model):

@@ -14,6 +14,7 @@ from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.html import render
 from hf_nmt_interp.report.records import method_name, record
+from tests.fitting import fitting
 
 SOURCE, TARGET = "The old dog sleeps.", "Der alte Hund schläft."
 
@@ -53,6 +54,7 @@ def test_lrp_explains_the_words_of_any_search(translator_of):
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "mask"])
 def test_every_method_knows_what_the_model_would_have_chosen(translator_of, method):
     model, tokenizer = translator_of("marian")
+    model = fitting(method, model)
     model.generation_config.num_beams = 1
     settings = {"smoothgrad": 2} if "smooth" in method else {}
     (pair,) = Pairs.force(model, tokenizer, [SOURCE], [TARGET])

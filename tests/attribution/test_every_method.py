@@ -4,20 +4,13 @@ import pytest
 import torch
 
 from hf_nmt_interp.attribution import METHODS
-from tests.aligned_models import aligned_copy
 from tests.attribution.leaks import check_model_is_left, check_model_is_left_after_an_error, mixed_modes
-from tests.calibrated_models import calibrated_copy
+from tests.fitting import fitting
 from tests.tiny_models import random_batch, tiny_model
 
 LENGTHS = [(5, 4), (3, 6), (2, 1)]
 FEW = {"smoothgrad": {"smoothgrad": 2}, "smoothed_attention": {"smoothgrad": 2}, "integrated_gradients": {"steps": 3}}
 every_method = pytest.mark.parametrize("name", METHODS)
-
-
-def fitting(name, model):
-    if METHODS[name].fits(model):
-        return model
-    return aligned_copy(model) if name == "alignment_head" else calibrated_copy(model)
 
 
 def make(name, model):

@@ -21,7 +21,7 @@ def test_an_unknown_family_is_named():
                   decoder_attention_heads=1, attention_window=2)
     )  # fmt: skip
     with pytest.raises(
-        InputError, match="the layers of LEDForConditionalGeneration are not known; those of MarianMTModel, Bart"
+        InputError, match="the layers of LEDForConditionalGeneration are not known; supported are MarianMTModel, Bart"
     ):
         LRP(model)
 

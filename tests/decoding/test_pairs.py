@@ -20,6 +20,7 @@ from hf_nmt_interp.models import families
 from hf_nmt_interp.studies.detached import detached_study
 from hf_nmt_interp.text.tokens import encode_source, encode_target
 from tests.calibrated_models import calibrated_copy
+from tests.fitting import fitting
 
 SOURCES = ["The old dog sleeps under the table.", "The dog old sleeps under the table."]  # of one length
 TARGETS = ["Der alte Hund schläft.", "Der Hund alte schläft."]
@@ -207,9 +208,9 @@ def test_a_corpus_run_tokenises_and_checks_each_line_once(translator_of, counts,
 
 
 def test_one_look_for_every_method(translator_of, counts):
-    for name, method in METHODS.items():
+    for name in METHODS:
         model, tokenizer = translator_of("marian")
-        model = model if method.fits(model) else calibrated_copy(model)
+        model = fitting(name, model)
         counts["parts"].clear()
         counts["checked"].clear()
         result = hni.attribute(model, tokenizer, SOURCES[0], TARGETS[0], method=name)

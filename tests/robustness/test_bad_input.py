@@ -15,7 +15,7 @@ from hf_nmt_interp.attribution import METHODS, AttentionWeights
 from hf_nmt_interp.attribution.registry import make_method
 from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.errors import InputError
-from tests.calibrated_models import calibrated_copy
+from tests.fitting import fitting
 from tests.tiny_models import random_batch, tiny_model
 
 NAN, INF = float("nan"), float("inf")
@@ -245,7 +245,7 @@ def spoilt(value, where):
 @pytest.mark.parametrize("method", [method for method in METHODS if method != "smoothgrad"])  # it is saliency
 def test_weights_that_are_not_finite(method, value, where):
     model = spoilt(value, where)
-    model = calibrated_copy(model) if method == "mask" else model
+    model = fitting(method, model)
     with pytest.raises(InputError, match="model: its logits are not finite; check the weights and the input"):
         make_method(model, method)(**random_batch(model, [(5, 4)]))
 

@@ -17,7 +17,7 @@ import hf_nmt_interp as hni
 from hf_nmt_interp.attribution import METHODS
 from hf_nmt_interp.errors import InputError
 from tests.attribution.leaks import state_of
-from tests.calibrated_models import calibrated_copy
+from tests.fitting import fitting
 
 SOURCES = ["The old dog sleeps under the table.", "A car!", "Two children are looking for shells.", "She said no."]
 TARGETS = ["Der alte Hund schläft.", "Ein Auto!", "Zwei kleine Kinder suchen Muscheln.", "Sie sagte nein."]
@@ -26,7 +26,7 @@ TARGETS = ["Der alte Hund schläft.", "Ein Auto!", "Zwei kleine Kinder suchen Mu
 def of(translator_of, method):
     """A tiny model that the method can explain, and its tokenizer."""
     model, tokenizer = translator_of("marian")
-    return calibrated_copy(model) if method == "mask" else model, tokenizer
+    return fitting(method, model), tokenizer
 
 
 def without_weights(model) -> dict:
