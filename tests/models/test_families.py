@@ -72,7 +72,7 @@ def model_of():
 @pytest.mark.parametrize("name", TEXT_TYPES + COMPOSED)
 def test_every_model_of_text_is_explained(model_of, name, method):
     model = model_of(name)
-    settings = {"smoothgrad": 2} if "smooth" in method else {}
+    settings = {"smoothgrad": 2} if "smooth" in method else {"steps": 3} if method == "integrated_gradients" else {}
     batch = random_batch(model, LENGTHS)
     if name in MISSING.get(method, {}):
         with unchanged(model), pytest.raises(InputError, match=f"model: {MISSING[method][name]}"):
