@@ -17,6 +17,7 @@ from hf_nmt_interp.attribution.base import AttributionMethod, Scores
 from hf_nmt_interp.attribution.tape import Tape
 from hf_nmt_interp.decoding.batch import Batch, evaluating, first_choices, label_log_probs, run_model
 from hf_nmt_interp.errors import InputError, check_choice
+from hf_nmt_interp.models.calibrated.attention import NAME as CALIBRATED
 from hf_nmt_interp.models.families import Attention, WeightedSum, capacity
 
 
@@ -65,7 +66,8 @@ _SWITCHED: dict[Any, tuple[int, list[tuple[Any, str]]]] = {}  # number of contex
 def _eager(model: Any) -> Iterator[None]:
     """Context in which attention returns its weights; restores the implementation. Threads may overlap."""
     with _EAGER:
-        configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}.values()
+        found = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}.values()
+        configs = [config for config in found if config._attn_implementation != CALIBRATED]  # which returns weights
         count, before = _SWITCHED.get(model, (0, [(config, config._attn_implementation) for config in configs]))
         _SWITCHED[model] = count + 1, before
         for config, _ in before:

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,8 @@ from hf_nmt_interp.attribution.api import explain
 from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.batch import Translation, batch_of, evaluating, label_log_probs, run_model, similar_sizes
-from hf_nmt_interp.decoding.pairs import Pairs, check_translations, encode_sources
-from hf_nmt_interp.errors import InputError, rows_among
+from hf_nmt_interp.decoding.pairs import Pairs, check_translations
+from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.progress import estimate, track
 
 primary, greater_is_better = "comprehensiveness", True
@@ -22,6 +24,7 @@ MEASURES = ("comprehensiveness", "sufficiency")
 WordScores = Callable[[AttributionResult], np.ndarray]  # -> [target words, source words]
 Pair = tuple[tuple[int, ...], tuple[int, ...], int | None]  # ids of a source and a target, and the start token
 Scored = dict[Pair, np.ndarray]  # log-probabilities of the target's tokens
+Kept = Callable[[str, Callable[[], Any]], Any]  # name, function that computes -> what it returns
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,7 @@ def compare(
     methods: Mapping[str, AttributionMethod],
     batch_size: int = 16,
     generate: dict[str, Any] | None = None,
+    kept: Kept = lambda name, compute: compute(),
 ) -> dict[str, Faithfulness]:
     """Faithfulness of several methods on the same translations, and of a random order (`random`) as the baseline.
 
@@ -107,29 +111,32 @@ def compare(
         methods: at least one, by any names, e.g. `{"lrp": LRP(model), "attention": AttentionWeights(model)}`.
         batch_size: sentences translated and explained at a time.
         generate: arguments of `generate()`.
+        kept: gets each method's name and a function that computes its losses; returns them, as computed or as saved.
     """
     if not methods:
         raise InputError("methods", None, "none given", "name at least one, e.g. {'lrp': LRP(model)}")
-    encoded = encode_sources(model, tokenizer, sources)
+    translated = Pairs.translate(model, tokenizer, sources, batch_size, generate)
+    scored: Scored = {}  # what several methods erase is scored once
 
-    def compare_some(rows: Sequence[int], by_chance: WordScores) -> dict[str, list[np.ndarray]]:
-        with rows_among(rows):
-            translated = Pairs.translate(model, tokenizer, [encoded[i] for i in rows], batch_size, generate)
-        scored: Scored = {}  # what several methods erase is scored once
-        results = {name: explain(method, translated, batch_size) for name, method in methods.items()}
-        found = {name: _losses(model, own, _word_scores, scored) for name, own in results.items()}
-        return found | {"random": _losses(model, next(iter(results.values())), by_chance, scored)}
+    def losses(method: AttributionMethod | None, some: Pairs, scored: Scored) -> list[Any]:
+        if method is None:
+            sides = [SimpleNamespace(source_side=p.source, target_side=p.target, translation=p.ids) for p in some]
+            tables = _losses(model, sides, random_scores(), scored)
+        else:
+            tables = _losses(model, explain(method, some, batch_size), _word_scores, scored)
+        return [table.tolist() for table in tables]
 
-    losses: dict[str, dict[int, np.ndarray]] = {name: {} for name in (*methods, "random")}
-    batches, by_chance = similar_sizes([len(text) for text in sources], batch_size), random_scores()
-    if batches:
-        middle = batches[len(batches) // 2][:1]
-        estimate(", ".join(methods), lambda: compare_some(middle, random_scores()), len(sources))
-    for rows in track(batches, "Comparing"):
-        for name, tables in compare_some(rows, by_chance).items():
-            losses[name] |= zip(rows, tables, strict=True)
-    order = range(len(sources))
-    return {name: Faithfulness([tables[i] for i in order], FRACTIONS) for name, tables in losses.items()}
+    order = sorted(range(len(translated)), key=lambda row: translated[row].ids.size)
+    middle = translated[order[len(order) // 2] :][:1]
+    estimate(", ".join(methods), lambda: [losses(m, middle, {}) for m in methods.values()], len(translated))
+    found = {
+        name: kept(name, partial(losses, method, translated, scored))
+        for name, method in track(list({**methods, "random": None}.items()), "Comparing")
+    }
+    return {
+        name: Faithfulness([np.array(table).reshape(2, len(FRACTIONS), -1) for table in tables], FRACTIONS)
+        for name, tables in found.items()
+    }
 
 
 def ranked_rows(found: Mapping[str, Faithfulness]) -> list[dict[str, Any]]:
@@ -164,7 +171,7 @@ def _word_scores(result: AttributionResult) -> np.ndarray:
 
 def _losses(
     model: Any,
-    results: Sequence[AttributionResult],
+    results: Sequence[Any],
     scores: WordScores,
     scored: Scored,
     fractions: tuple[float, ...] = FRACTIONS,
@@ -183,7 +190,7 @@ def _losses(
     return found
 
 
-def _plan(result: AttributionResult, fractions: tuple[float, ...], scores: WordScores) -> Iterator[tuple]:
+def _plan(result: Any, fractions: tuple[float, ...], scores: WordScores) -> Iterator[tuple]:
     """For each target word its subwords, the full pair, the pairs without the top words and those with only them."""
     table, pair = scores(result), result.translation
     assert pair is not None  # checked by the caller

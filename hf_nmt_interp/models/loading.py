@@ -1,5 +1,6 @@
 """Models and tokenizers from folders and from the Hub; errors are reported in one line."""
 
+import hashlib
 import json
 import os
 import sys
@@ -123,6 +124,14 @@ def model_fingerprint(name: str, argument: str = "--model") -> str:
             return "not downloaded"
         place = os.path.dirname(found)
     return files_fingerprint(model_files(place))
+
+
+def weights_fingerprint(model: Any) -> str:
+    """The beginning of the SHA-256 of a model's weights in memory, as float32."""
+    digest = hashlib.sha256()
+    for weights in model.state_dict().values():
+        digest.update(weights.float().cpu().numpy().tobytes())
+    return digest.hexdigest()[:12]
 
 
 def is_path(name: str) -> bool:

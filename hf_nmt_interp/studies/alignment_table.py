@@ -38,6 +38,7 @@ from hf_nmt_interp.decoding.pairs import Pairs, encode_sources
 from hf_nmt_interp.errors import check_choice
 from hf_nmt_interp.metrics.aer.rate import alignment_error_rate
 from hf_nmt_interp.models.conv import ConvSeq2SeqForConditionalGeneration
+from hf_nmt_interp.models.loading import weights_fingerprint
 from hf_nmt_interp.studies.best_attention import agreeing_attention, attention_links
 from hf_nmt_interp.text.corpus import Pair, read_parallel
 from hf_nmt_interp.text.pharaoh import Links, read_links, write_links
@@ -107,7 +108,7 @@ class AlignmentTable:
         self.folder, self.batch_size, self.say, self.as_published = Path(folder), batch_size, say, as_published
         self.folder.mkdir(parents=True, exist_ok=True)
         self.pairs = {"forward": list(pairs), "backward": [(target, source) for source, target in pairs]}
-        self._weights = {name: _weights(model) for name, (model, _) in self.translators.items()}
+        self._weights = {name: weights_fingerprint(model) for name, (model, _) in self.translators.items()}
         self._choices: dict[str, dict[str, dict[str, Any]]] = {}
 
     def rows(self) -> list[str]:
@@ -318,13 +319,6 @@ class AlignmentTable:
                 write_links(path, links)
         forward, backward = map(read_links, paths)
         return forward, backward
-
-
-def _weights(model: Any) -> str:
-    digest = hashlib.sha256()
-    for weights in model.state_dict().values():
-        digest.update(weights.float().cpu().numpy().tobytes())
-    return digest.hexdigest()[:12]
 
 
 def _sides(pairs: Sequence[Pair]) -> tuple[list[list[str]], list[list[str]]]:

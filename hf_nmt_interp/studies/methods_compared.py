@@ -3,6 +3,8 @@
 Definitions: docs/methods.md, Faithfulness and detached sources.
 """
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -15,12 +17,15 @@ import torch
 
 from hf_nmt_interp.analysis.alignment import extract_links, own_aligner, word_scores
 from hf_nmt_interp.attribution.api import explain
+from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.parsing import Named
 from hf_nmt_interp.attribution.registry import METHODS, make_method, parse_method, word_settings
 from hf_nmt_interp.decoding.pairs import Pairs, Text
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.metrics.aer.rate import alignment_error_rate
 from hf_nmt_interp.metrics.faithfulness import compare, ranked_rows
+from hf_nmt_interp.models.loading import weights_fingerprint
+from hf_nmt_interp.text.files import write_whole
 from hf_nmt_interp.text.pharaoh import Links
 from hf_nmt_interp.text.progress import track
 
@@ -47,6 +52,7 @@ def compare_methods(
     methods: Mapping[str, Named] | None = None,
     batch_size: int = 16,
     generate: dict[str, Any] | None = None,
+    folder: str | Path | None = None,
 ) -> list[Row]:
     """A row for each method, and for the default attention of `align`.
 
@@ -58,6 +64,7 @@ def compare_methods(
         methods: name and settings by label; None for `methods_for(model)`.
         batch_size: sentences at a time.
         generate: arguments of `generate()`.
+        folder: saves what was computed for each method; the same call with the same weights reads it.
 
     Returns:
         Rows with the columns of `ranked_rows` under short names (`compr`, `c_ci`, `suff`, `s_ci`), `aer` with half its
@@ -70,18 +77,38 @@ def compare_methods(
     pairs = Pairs.force(model, tokenizer, *gold[:2])
     made = {text: make_method(model, name, **word_settings(name, own)) for text, (name, own) in asked.items()}
     made[OWN] = own_aligner(model, pairs, batch_size)
-    more = {}
-    for label, method in track(list(made.items()), "Aligning"):
+    links = [[sorted(found) for found in some] for some in gold[2:]]
+    about: list[Any] = [weights_fingerprint(model), list(sources), gold[:2], links, generate, batch_size]
+    settings = {label: [name, word_settings(name, own)] for label, (name, own) in asked.items()}
+
+    def kept(kind: str, label: str, compute: Callable[[], Any]) -> Any:
+        return compute() if folder is None else saved(folder, kind, label, [*about, settings.get(label)], compute)
+
+    def aligned(method: AttributionMethod) -> Row:
         results, cost = measured(partial(explain, method, pairs, batch_size), model.device, len(pairs))
         links = [extract_links(word_scores(r.source, r.source_side, r.target_side)) for r in results]
-        error, margin = error_with_margin(links, *gold[2:])
-        more[label] = {"aer": error, "a_ci": margin} | cost
-    found = compare(model, tokenizer, sources, made, batch_size, generate)
+        return dict(zip(("aer", "a_ci"), error_with_margin(links, *gold[2:]), strict=True)) | cost
+
+    more = {
+        label: kept("aer", label, partial(aligned, method)) for label, method in track(list(made.items()), "Aligning")
+    }
+    found = compare(model, tokenizer, sources, made, batch_size, generate, partial(kept, "erased"))
     empty = dict.fromkeys(next(iter(more.values())))
     return [
         {_SHORT.get(key, key): value for key, value in (row | more.get(row["method"], empty)).items()}
         for row in ranked_rows(found)
     ]
+
+
+def saved(folder: str | Path, kind: str, label: str, about: Sequence[Any], compute: Callable[[], Any]) -> Any:
+    """What was saved under these names for the same `about`, or else is computed and saved now."""
+    digest = hashlib.sha256(json.dumps([kind, label, about], default=str).encode()).hexdigest()[:12]
+    path = Path(folder, f"{kind}-{''.join(c if c.isalnum() else '_' for c in label)}-{digest}.json")
+    if path.exists():
+        return json.loads(path.read_text(encoding="utf-8"))
+    found = compute()
+    write_whole(path, json.dumps(found))
+    return found
 
 
 def error_with_margin(

@@ -9,6 +9,7 @@ from torch.nn.utils import prune
 import hf_nmt_interp as hni
 from hf_nmt_interp.attribution.registry import make_method
 from hf_nmt_interp.errors import InputError
+from tests.calibrated_models import tiny_calibrated
 from tests.tiny_models import random_batch, tiny_model
 
 METHODS = ["lrp", "saliency", "attention"]
@@ -58,6 +59,14 @@ def test_compiled_models_translate(translator_of):
     assert explained.results[0].target_tokens == expected.target_tokens
     with pytest.raises(InputError, match="the layers of OptimizedModule are not known"):
         make_method(wrapped, "lrp")
+
+
+def test_compiled_calibrated_models_keep_their_attention():
+    model = tiny_calibrated("m2m100")
+    batch = random_batch(model, [(5, 4), (3, 6)])
+    expected = make_method(model, "attention")(**batch).source
+    wrapped = torch.compile(model, backend="eager")
+    torch.testing.assert_close(make_method(wrapped, "attention")(**batch).source, expected, rtol=0, atol=1e-5)
 
 
 def test_models_made_in_inference_mode(plain):

@@ -9,6 +9,7 @@ import hf_nmt_interp as hni
 from hf_nmt_interp.attribution.registry import METHODS, make_method, word_settings
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.metrics.faithfulness import compare
+from hf_nmt_interp.studies import methods_compared as module
 from hf_nmt_interp.studies.methods_compared import OWN, compare_methods, error_with_margin, measured, methods_for
 from tests.tiny_models import tiny_model
 
@@ -42,6 +43,25 @@ def test_columns_are_those_of_the_parts(translator):
     default = hni.align(*translator, *GOLD[:2])
     assert rows[OWN]["aer"] == pytest.approx(100 * hni.alignment_error_rate(default, *GOLD[2:])["aer"])
     assert rows["random"]["aer"] is rows["random"]["sec"] is None
+
+
+def test_a_folder_keeps_what_was_computed_for_the_same_weights_texts_and_settings(translator, tmp_path, monkeypatch):
+    model, tokenizer = translator
+    asked = {"a": ("attention", {"layer": 0})}
+    first = compare_methods(model, tokenizer, SOURCES, GOLD, asked, folder=tmp_path)
+    calls = []
+    monkeypatch.setattr(module, "measured", lambda *args: calls.append(args) or ([], {}))
+    np.testing.assert_equal(compare_methods(model, tokenizer, SOURCES, GOLD, asked, folder=tmp_path), first)
+    assert calls == []
+    monkeypatch.undo()
+    again = compare_methods(model, tokenizer, SOURCES, GOLD, {"a": ("attention", {"layer": 1})}, folder=tmp_path)
+    fresh = compare_methods(model, tokenizer, SOURCES, GOLD, {"a": ("attention", {"layer": 1})})
+    names = ("method", "compr", "suff", "aer")
+    rows = [[{name: row[name] for name in names} for row in found] for found in (again, fresh)]
+    assert rows[0] == rows[1]
+    other = tiny_model("marian", vocab_size=len(tokenizer), seed=1)
+    compare_methods(other, tokenizer, SOURCES, GOLD, asked, folder=tmp_path)
+    assert len(list(tmp_path.glob("aer-a-*.json"))) == 3  # two settings, and other weights
 
 
 def test_every_method_that_fits_is_compared(translator):

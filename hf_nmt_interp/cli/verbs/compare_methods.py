@@ -25,12 +25,15 @@ from hf_nmt_interp.cli.arguments import (
     read_sentences,
 )
 from hf_nmt_interp.cli.output import rounded, write_rows
+from hf_nmt_interp.cli.paths import OutputFolder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     help = "may be repeated (default: all that support the model)"
     parser.add_argument("--method", action="append", metavar="NAME[:SETTING=VALUE,...]", help=help)
     add_gold(parser)
+    help = "save the results of each method there; run the same command again to resume"
+    parser.add_argument("--folder", type=OutputFolder, metavar="FOLDER", help=help)
     parser.add_argument("--pairs", type=positive, metavar="N", help="use only the first N gold pairs")
     add_translating(parser)
 
@@ -46,6 +49,7 @@ def run(args: argparse.Namespace) -> None:
 
     sides = [[text.split() for text in side][: args.pairs] for side in zip(*pairs, strict=True)]
     some = sides[0], sides[1], gold[0][: args.pairs], gold[1][: args.pairs]
-    rows = compare_methods(*load_for(args), sources, some, asked or None, args.batch_size, generate_options(args))
+    more = {"generate": generate_options(args), "folder": args.folder}
+    rows = compare_methods(*load_for(args), sources, some, asked or None, args.batch_size, **more)
     numbers = [{key: v if isinstance(v, str) else rounded(v) for key, v in row.items()} for row in rows]
     write_rows(numbers, args, "Methods compared")
