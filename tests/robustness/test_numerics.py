@@ -152,9 +152,9 @@ def test_other_rules_on_negative_messages(rule):
 
 # relative error ||half - float32|| / ||float32|| of source scores, as stated in docs/robustness.md
 HALF: dict[torch.dtype, dict[str, float]] = {
-    torch.float16: {"attention": 2e-3, "saliency": 0.1, "smoothgrad": 0.15, "mask": 2e-3}
+    torch.float16: {"attention": 2e-3, "saliency": 0.1, "smoothgrad": 0.15, "mask": 5e-3}
     | {"lrp": 5e-3, "alti": 3e-3, "rollout": 1e-3},
-    torch.bfloat16: {"attention": 2e-2, "saliency": 5e-2, "smoothgrad": 0.15, "mask": 2e-2}
+    torch.bfloat16: {"attention": 2e-2, "saliency": 5e-2, "smoothgrad": 0.15, "mask": 3e-2}
     | {"lrp": 2e-2, "alti": 2e-2, "rollout": 5e-3},
 }
 # T5 with a gated FFN and an output that is not scaled: logits of a random one are ten times as large as the others'
