@@ -31,6 +31,15 @@ class Record:
             self.weights = {
                 a.core: attention_weights(self.tape, a, self.batch.attention_mask) for a in self.parts.all_attentions
             }
+        self._narrow: dict[Tensor, Tensor] = {}
+
+    def narrow(self, weight: Tensor) -> Tensor:
+        """A weight in the type of products; converted once for all walks."""
+        if self.products is None or weight.dtype != torch.float32:
+            return weight
+        if weight not in self._narrow:
+            self._narrow[weight] = weight.to(self.products)
+        return self._narrow[weight]
 
 
 def carry_back(record: Record, reduce: Reduce, rows: int) -> dict[str, Tensor]:
@@ -138,9 +147,9 @@ class _Walk:
         return found
 
     def _product(self, x: Tensor, weight: Tensor) -> Tensor:
-        """x W [rows, n]."""
-        narrow = self.record.products if weight.dtype == torch.float32 else None
-        return x @ weight if narrow is None else (x.to(narrow) @ weight.to(narrow)).to(x.dtype)
+        """x W [rows, n], in the type of products."""
+        weight = self.record.narrow(weight)
+        return x.to(weight) @ weight
 
     def _add(self, into: Tensor, x: Tensor, weight: Tensor) -> None:
         """into += x W."""
@@ -182,9 +191,9 @@ class _Walk:
             active = ffn.activation(x)
             slope = torch.autograd.grad(active.sum(), x)[0]  # [B, L, n]
         if ffn.gate is not None:
-            self._add(into, gradient * rows.pick(active.detach()), ffn.gate.weight)
+            self._add(into, gradient * rows.pick(active.detach().to(gradient)), ffn.gate.weight)
             slope = slope * self._of(self.record.tape.output(ffn.gate), rows)
-        self._add(into, gradient.mul_(rows.pick(slope)), ffn.inner.weight)
+        self._add(into, gradient.mul_(rows.pick(slope.to(gradient))), ffn.inner.weight)
 
     def _attention(self, gradient: Tensor, attention: Attention, rows: _Rows, into: Tensor, memory: Tensor) -> None:
         """Of O = W V, W = softmax(c Q K'): dV = W' dO, dW = dO V', dA = c W (dW - sum W dW), dQ = dA K, dK = dA' Q."""
@@ -196,7 +205,7 @@ class _Walk:
 
         q, k, v = heads(attention.query, rows), heads(attention.key, keys), heads(attention.value, keys)
         w = self.record.weights[attention.core][self.sentences, :, : rows.shape[1], : keys.shape[1]]
-        grid = rows.to_grid(self._product(gradient, attention.output.weight))  # [B, L, K, H * D]
+        grid = rows.to_grid(self._product(gradient, attention.output.weight).to(gradient))  # [B, L, K, H * D]
         out = grid.unflatten(-1, (-1, attention.head_size)).permute(0, 3, 1, 2, 4).contiguous()  # [B, H, L, K, D]
         to_v = w.transpose(-1, -2) @ out.flatten(-2)  # [B, H, S, K * D]
         to_w = (out.flatten(2, 3) @ v.transpose(-1, -2)).view(*out.shape[:4], -1)  # [B, H, L, K, S]

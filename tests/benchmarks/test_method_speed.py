@@ -66,15 +66,15 @@ def has_bfloat16() -> bool:
 
 @pytest.mark.skipif(not has_bfloat16(), reason="the processor has no products of bfloat16")
 def test_products_in_bfloat16():
-    """Gradients with products in bfloat16 are faster than in float32."""
+    """Gradients with products in bfloat16 are at least 1.6 times as fast as in float32."""
     model, inputs = base_model(), sentence(20, 23)
     seconds = {}
     for precision in ("float32", "bfloat16"):
-        method = IntegratedGradients(model, steps=8, precision=precision)
+        method = IntegratedGradients(model, steps=16, precision=precision)
         seconds[precision] = fastest(lambda method=method: method(**inputs))
     ratio = seconds["float32"] / seconds["bfloat16"]
-    print(f"\nintegrated gradients of 8 points: {seconds}, {ratio:.2f} times faster")
-    assert ratio >= 1.2
+    print(f"\nintegrated gradients of 16 points: {seconds}, {ratio:.2f} times faster")
+    assert ratio >= 1.6
 
 
 def measure() -> dict[str, dict[str, float]]:
