@@ -4,12 +4,13 @@ Needs Chromium and the extras `browser` and `app`:
   python docs/screenshots.py
 """
 
+import re
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 import hf_nmt_interp as hni
 from hf_nmt_interp.report.app import make_app
@@ -47,6 +48,8 @@ def main() -> None:
         page.goto(address)
         page.get_by_role("button", name="Translate and explain").click()
         page.frame_locator("iframe").locator("ul.words li.word").first.wait_for()
+        page.get_by_role("checkbox", name="cat", exact=True).check()
+        expect(page.get_by_label("What changes")).to_have_value(re.compile("without cat"), timeout=60_000)
         take(page, "app", 1280, 1400)
         browser.close()
     app.close()

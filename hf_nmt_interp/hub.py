@@ -80,6 +80,16 @@ def push_folder(
         token: None for the one from `hf auth login` or HF_TOKEN.
         message: commit message.
         dry_run: upload nothing, only return what would be uploaded.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import hf_nmt_interp as hni
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for part in hni.load_demo("en-de"):
+    ...     _ = part.save_pretrained(folder)
+    >>> _ = (folder / "README.md").write_text("# My translator")
+    >>> "model.safetensors" in hni.push_folder(folder, "me/my-translator", dry_run=True).files
+    True
     """
     from hf_nmt_interp.report.cards import rename_card
 
@@ -136,8 +146,8 @@ def tried(repo_id: str, send: Callable[[], str]) -> str:
             cause = error.__cause__ or error if isinstance(error, RuntimeError) else error
             status = cause.response.status_code if isinstance(cause, HfHubHTTPError) else None
             if status in (401, 403):
-                problem = f"the Hub refused it for {repo_id} ({status})"
-                remedy = "nothing was uploaded. Log in with `hf auth login` and a token that may write there"
+                problem = f"the Hub refused access to {repo_id} ({status})"
+                remedy = "nothing was uploaded. Log in with `hf auth login` and a token with write access"
                 raise InputError("token", None, problem, remedy) from error
             cut_off = isinstance(cause, TransportError | ConnectionError | TimeoutError)
             transient = cut_off if status is None else status >= 500 or status == 429  # 429: it is busy
@@ -159,6 +169,12 @@ def push_to_hub(model: Any, tokenizer: Any, repo_id: str, *, card: str | None = 
         repo_id: e.g. `me/my-translator`; created if it does not exist.
         card: text of the card; None for one made from the configuration.
         options: `private` (default True), `token`, `message` and `dry_run` of `push_folder`.
+
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> pushed = hni.push_to_hub(model, tokenizer, "me/my-translator", dry_run=True)
+    >>> pushed.url is None, "modeling_aligned.py" in pushed.files, "README.md" in pushed.files
+    (True, True, True)
     """
     from hf_nmt_interp.report.cards import model_card
 

@@ -123,7 +123,7 @@ def fourth_role(monkeypatch: pytest.MonkeyPatch) -> str:
 def data_dir() -> Path:
     """Folder of the real corpora; tests that use it carry the marker `data`."""
     if "HF_NMT_INTERP_DATA" not in os.environ:
-        pytest.skip("HF_NMT_INTERP_DATA names no folder of corpora")
+        pytest.skip("HF_NMT_INTERP_DATA is not set to a folder of corpora")
     return Path(os.environ["HF_NMT_INTERP_DATA"]).absolute()
 
 

@@ -1,5 +1,6 @@
 """What the documentation shows is so: Python blocks and commands print it, long commands have the right options."""
 
+import doctest
 import importlib
 import json
 import re
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import hf_nmt_interp as hni
 from hf_nmt_interp.attribution import METHODS
 from hf_nmt_interp.attribution.registry import methods_of_models, models_of_methods
 from hf_nmt_interp.cli.main import main
@@ -206,6 +208,16 @@ def test_definitions_that_docstrings_point_to_exist():
     pointer = re.compile(r"docs/methods\.md(?: of hf_nmt_interp)?, ([^.)\n]+)")
     code = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "hf_nmt_interp").rglob("*.py"))
     assert set(pointer.findall(code)) == sections
+
+
+@pytest.mark.parametrize("name", [name for name in hni.__all__ if name != "__version__"])
+def test_every_public_name_has_an_example_that_runs(name: str):
+    """Pytest runs the examples with --doctest-modules; only `to_inseq` needs what is not installed."""
+    text = getattr(hni, name).__doc__ or ""
+    examples = doctest.DocTestParser().get_examples(text)
+    assert examples, f"the docstring of {name} has no example"
+    skipped = any(example.options.get(doctest.SKIP) for example in examples)
+    assert skipped == (name == "to_inseq")
 
 
 def test_registries_that_the_checklist_names_exist():

@@ -97,7 +97,7 @@ def test_an_upload_that_stays_cut_off_commits_nothing_and_can_be_run_again(hub, 
 
 
 def test_a_wrong_token_is_told_and_nothing_is_made(hub, folder, capsys, monkeypatch) -> None:
-    with pytest.raises(InputError, match=r"token: the Hub refused it for me/x \(401\); nothing was uploaded"):
+    with pytest.raises(InputError, match=r"token: the Hub refused access to me/x \(401\); nothing was uploaded"):
         hni.push_folder(folder, "me/x", token="hf_wrong_secret")
     monkeypatch.setenv("HF_TOKEN", "hf_wrong_secret")
     assert main(["push", str(folder), "me/x"]) == 2
@@ -183,7 +183,7 @@ def test_a_push_that_fails_does_not_end_a_training(hub, parts, tmp_path, caplog)
 
 
 def test_a_wrong_token_is_told_before_the_training(hub, parts, tmp_path) -> None:
-    with pytest.raises(InputError, match=r"token: the Hub refused it for me/trained \(401\)"):
+    with pytest.raises(InputError, match=r"token: the Hub refused access to me/trained \(401\)"):
         training(tmp_path, parts, hub_token="hf_wrong_secret")
 
 

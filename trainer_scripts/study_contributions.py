@@ -20,7 +20,7 @@ Examples:
     python trainer_scripts/study_contributions.py stages --output_dir runs/study --train train.en train.de \
         --test test.en test.de --held valid.en valid.de --steps 800 --every 25
 
-Run the same command again to resume; complete trainings are not repeated. Other arguments are passed to every
+Run the same command again to resume; complete training runs are not repeated. Other arguments are passed to every
 training, e.g. `--learning_rate 1e-4 --bf16 true`; see `train_translation.py`.
 
 The output folder gets a folder for each training, STUDY.svg with its numbers in STUDY.csv, and STUDY.json with the
@@ -55,7 +55,9 @@ def make_parser() -> argparse.ArgumentParser:
     for name, (run, prefixes, steps) in STUDIES.items():
         study = studies.add_parser(name, help=run.__doc__, allow_abbrev=False)
         study.set_defaults(run=run)
-        study.add_argument("--output_dir", type=Path, required=True, help="Folder for trainings, figure and numbers.")
+        study.add_argument(
+            "--output_dir", type=Path, required=True, help="Folder for training runs, figure and numbers."
+        )
         study.add_argument("--held", nargs="+", required=True, help="Pairs to analyse: two or four text files.")
         study.add_argument("--pairs", type=int, default=300, help="Maximum number of pairs.")
         help = "Source and target tokens, with EOS; one or more pairs of numbers (default: the most frequent)."

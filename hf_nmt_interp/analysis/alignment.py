@@ -1,5 +1,6 @@
 """Word alignment from attribution (ding2019, sections 4 and 5); definitions: docs/methods.md, Word alignment."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
@@ -28,6 +29,8 @@ from hf_nmt_interp.errors import InputError, rows_among
 from hf_nmt_interp.models.families import any_parts
 from hf_nmt_interp.text.pharaoh import Links
 from hf_nmt_interp.text.tokens import Punctuation, Words, as_sentences, join_words, words_of
+
+_MARK = re.compile(r"[^\w\s%&#@*/+=§°$€£]+")  # signs that are read as words are not marks
 
 
 def soft_alignment(result: AttributionResult) -> np.ndarray:
@@ -272,6 +275,8 @@ def align_words(
 def add_links(model: Any, results: Any, batch_size: int = 16) -> Any:
     """Results of `attribute` or `explain_generation` with word links, those of `align` without a method.
 
+    A punctuation mark that is a word is linked to other marks only.
+
     Args:
         model: the translator, or its name.
         results: one result of subwords, or a list.
@@ -291,10 +296,17 @@ def add_links(model: Any, results: Any, batch_size: int = 16) -> Any:
     pairs = []
     for result in results:
         if result.translation is None or result.level != "token":
-            raise InputError("results", None, "subword results with ids are needed", "give those of attribute()")
+            raise InputError("results", None, "expected subword results with ids", "give those of attribute()")
         pairs.append(Pair(result.translation, result.source_side, result.target_side))
     links = own_links(model, Pairs(model, pairs), batch_size)
-    return AttributionResults(replace(result, links=own) for result, own in zip(results, links, strict=True))
+    both = zip(results, pairs, links, strict=True)
+    return AttributionResults(replace(result, links=_marks_apart(pair, own)) for result, pair, own in both)
+
+
+def _marks_apart(pair: Pair, links: Links) -> Links:
+    """The links without those between a punctuation mark and a word."""
+    marks = [[bool(_MARK.fullmatch(word)) for word in side.words] for side in (pair.source, pair.target)]
+    return {(i, j) for i, j in links if marks[0][i] == marks[1][j]}
 
 
 def own_links(model: Any, pairs: Pairs, batch_size: int = 16) -> list[Links]:

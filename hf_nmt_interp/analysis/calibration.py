@@ -35,6 +35,12 @@ class CalibrationReport(Report):
             A plain translator has entropy and kendall_attention only.
         bins: one row for each layer and entropy bin [low, high): jsd and the number of distributions.
         about: model, fusion, alpha, sentences, steps.
+
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> report = hni.calibration_report(model, tokenizer, ["I like tea."], ["Ich mag Tee."])
+    >>> print(report.to_csv().splitlines()[0])
+    layer,jsd,entropy,entropy_change,kendall_attention,kendall_mask,mask_mean
     """
 
     title: ClassVar = "report of calibration"

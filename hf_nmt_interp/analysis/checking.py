@@ -52,6 +52,12 @@ class Check:
         signals: values by name.
         omitted: with `contrastive_conditioning`, the words and clauses of the source without which the translation is
             likelier, and by how many nats.
+
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> found = hni.check(model, tokenizer, "She has a red car.", "Heute regnet es in Berlin.")
+    >>> found.found, found.target
+    (['detached'], ['Heute', 'regnet', 'es', 'in', 'Berlin', '.'])
     """
 
     source: list[str]

@@ -46,7 +46,7 @@ def head_maps(model: Any, result: AttributionResult) -> list[HeadMaps]:
     ('Cross-attention', True, True)
     """
     if result.translation is None or result.level != "token":
-        raise InputError("result", None, "a subword result with ids is needed", "give one that attribute() returned")
+        raise InputError("result", None, "expected a subword result with ids", "give one that attribute() returned")
     sides = {"cross": result.target_tokens, "encoder": result.source_tokens}
     batch = batch_of(model, [result.translation])
     found: dict[str, dict[int, tuple[Sequence[int], np.ndarray]]] = {kind: {} for kind in sides}

@@ -46,6 +46,14 @@ class HeadReport(Report):
         about: what was analysed.
         rows: kind ("encoder", "decoder", "cross"), layer, head, relevance (LRP; share of the layer's), the columns of
             `HEAD_SCORES` that any head has, roles; None for missing scores.
+
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> report = hni.head_report(model, tokenizer, ["I like tea."], ["Ich mag Tee."])
+    >>> report.scores("confidence", kind="cross").shape
+    (4, 8)
+    >>> report.most_relevant(2, kind="encoder")
+    [[4, 7], [3, 4], [3, 6], [4, 7]]
     """
 
     title: ClassVar = "report of heads"

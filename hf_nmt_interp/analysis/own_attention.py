@@ -229,7 +229,7 @@ def cross_weights(
         return logits, found
     layers = [(n, a) for n, a in enumerate(translator.cross) if a.heads]
     if not layers:
-        raise InputError("model", None, "it has lost all its cross-attention heads", "use another model")
+        raise InputError("model", None, "it has no cross-attention heads left", "use another model")
     with evaluating(model), Tape([m for _, a in layers for m in a.recorded]) as tape:
         logits = run_model(model, inputs).logits
     for layer, attention in layers:

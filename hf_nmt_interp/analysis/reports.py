@@ -16,7 +16,7 @@ from hf_nmt_interp.text.tables import csv_text
 def sentence_pairs(model: Any, tokenizer: Any, sources: Any, targets: Any, batch_size: int) -> Pairs:
     """Sentences and their translations, which the model makes if `targets` is None."""
     if isinstance(sources, str) or not sources:
-        raise InputError("sources", None, f"a list of sentences is needed, got {sources!r}")
+        raise InputError("sources", None, f"expected a list of sentences, got {sources!r}")
     return Pairs.make(model, tokenizer, sources, targets, batch_size=batch_size)
 
 

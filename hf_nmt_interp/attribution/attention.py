@@ -166,7 +166,7 @@ class AttentionWeights(AttributionMethod):
 
     def _check_heads(self, heads: Sequence[int]) -> None:
         if not heads:
-            raise InputError("layer", self.layer, "has lost all its cross-attention heads", "choose another layer")
+            raise InputError("layer", self.layer, "has no cross-attention heads left", "choose another layer")
         if self.head not in (None, *heads):
             kept = ", ".join(map(str, heads))
             problem = f"is not a cross-attention head of layer {self.layer}"

@@ -117,7 +117,7 @@ class AttributionMethod(ABC):
             raise InputError("model", None, problem, "convert it, e.g. with model.float()") from error
         if not all(values.isfinite().all() for values in (scores.source, scores.prefix, scores.start)):
             remedy = "check the weights, or compute in float32"
-            raise InputError("model", None, f"{self.name} gives NaN or inf", remedy)
+            raise InputError("model", None, f"{self.name} returned NaN or inf", remedy)
         return scores
 
     def soft_links(self, batch: Batch) -> Tensor:

@@ -3,7 +3,7 @@
 Definitions: docs/methods.md, Occlusion.
 """
 
-from contextlib import ExitStack
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
@@ -105,10 +105,13 @@ class Occlusion(AttributionMethod):
         scoring = self.score.scoring(batch)
         if self.deletes:
             return self._deleted(batch, gone, side, scoring)
-        stack = (self.parts.encoder, self.parts.decoder)[side]
-        with ExitStack() as context:
-            context.enter_context(embeddings(stack, lambda x: torch.where(gone[..., None], self.vectors[side], x)))
+        with self.masked(gone, side):
             return scoring(run_model(self.model, batch.inputs()).logits)
+
+    def masked(self, gone: Tensor, side: int = 0) -> AbstractContextManager[None]:
+        """Context of forward passes in which tokens [n, L] of a side have the baseline's vector as embedding."""
+        stack = (self.parts.encoder, self.parts.decoder)[side]
+        return embeddings(stack, lambda x: torch.where(gone[..., None], self.vectors[side], x))
 
     def _deleted(self, batch: Batch, gone: Tensor, side: int, scoring: Scoring) -> Tensor:
         """The same with tokens deleted; a step is then predicted from the rest of its input."""
@@ -116,7 +119,7 @@ class Occlusion(AttributionMethod):
         if side == 0:
             kept = (batch.attention_mask != 0) & ~gone
             if not kept.any(-1).all():
-                raise InputError("how", "delete", "leaves nothing of a source of one token", "use how='mask'")
+                raise InputError("how", "delete", "leaves nothing of a source with one token", "use how='mask'")
             order = (~kept).long().argsort(dim=-1, stable=True)
             inputs |= {"input_ids": batch.input_ids.gather(1, order), "attention_mask": kept.gather(1, order).long()}
             return scoring(run_model(self.model, inputs).logits)

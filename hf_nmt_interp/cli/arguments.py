@@ -24,7 +24,7 @@ _PICTURES = (*Figure.endings, ".jpg", ".jpeg")  # but not these
 def positive(text: str) -> int:
     """A whole number from 1, of nine digits at most."""
     if not re.fullmatch("0*[1-9][0-9]{0,8}", text):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 1 to 999999999")
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not an integer from 1 to 999999999")
     return int(text)
 
 
@@ -33,15 +33,17 @@ def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
     group = parser.add_argument_group("model")
     what = f"a bundled translator (demo:en-de, demo:de-en), a local folder or a Hub id (default: {MODEL})"
     if several:
-        help = f"{what}; may be repeated to compare, as small=runs/small for a name of your own"
+        help = f"{what}; may be repeated to compare, also with a label, e.g. small=runs/small"
         group.add_argument("--model", action="append", metavar="[LABEL=]NAME", help=help)
     else:
         group.add_argument("--model", default=MODEL, metavar="NAME", help=what)
     group.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 ... (default: a GPU if there is one)")
     help = "type of the weights: float64, bfloat16 or float16 (default: float32)"
     group.add_argument("--dtype", metavar="TYPE", help=help)
-    group.add_argument("--source-lang", metavar="CODE", help="for multilingual models, e.g. eng_Latn for NLLB")
-    group.add_argument("--target-lang", metavar="CODE", help="of the translations, e.g. deu_Latn")
+    group.add_argument(
+        "--source-lang", metavar="CODE", help="source language of multilingual models, e.g. eng_Latn for NLLB"
+    )
+    group.add_argument("--target-lang", metavar="CODE", help="target language of multilingual models, e.g. deu_Latn")
     help = "text before every source, e.g. 'translate English to German: ' for T5; explained, but not a word"
     group.add_argument("--source-prefix", metavar="TEXT", help=help)
 
@@ -49,8 +51,8 @@ def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
 def add_decoding(parser: argparse.ArgumentParser, batch_size: int) -> None:
     """`--beams`, `--length-penalty`, `--seed` and `--batch-size`."""
     group = parser.add_argument_group("decoding")
-    group.add_argument("--beams", type=positive, metavar="N", help="beams of the search (default: the model's own)")
-    help = "exponent of the length that scores of beams are divided by (default: the model's own)"
+    group.add_argument("--beams", type=positive, metavar="N", help="beam size (default: the model's own)")
+    help = "exponent of the length that divides beam scores (default: the model's own)"
     group.add_argument("--length-penalty", type=float, metavar="P", help=help)
     group.add_argument(
         "--seed", type=int, default=0, metavar="N", help="for models that sample (default: %(default)s)"
@@ -67,7 +69,7 @@ def add_sentences(parser: argparse.ArgumentParser) -> None:
 
 def add_reverse_prefix(parser: argparse._ActionsContainer) -> None:
     """`--reverse-source-prefix`, beside `--reverse-model`."""
-    help = "text before every sentence that --reverse-model reads, as --source-prefix for --model"
+    help = "like --source-prefix, for --reverse-model"
     parser.add_argument("--reverse-source-prefix", metavar="TEXT", help=help)
 
 
@@ -75,15 +77,17 @@ def add_gold(parser: argparse.ArgumentParser) -> None:
     """`--gold` and `--gold-base`: the arguments of `read_gold_pairs`."""
     group = parser.add_argument_group("gold links")
     names = ("LINKS", "SOURCE", "TARGET")
-    help = "gold links and their sentences, words between spaces; --model translates SOURCE to TARGET"
+    help = "gold links and their sentences, with words separated by spaces; --model translates SOURCE to TARGET"
     group.add_argument("--gold", nargs=3, type=InputFile, required=True, metavar=names, help=help)
-    group.add_argument("--gold-base", type=int, choices=(0, 1), default=0, help="what LINKS counts from (default: 0)")
+    group.add_argument(
+        "--gold-base", type=int, choices=(0, 1), default=0, help="number of the first word in LINKS (default: 0)"
+    )
 
 
 def add_output(parser: argparse.ArgumentParser, formats: Sequence[str] = OUTPUT_FORMATS) -> None:
     """`--format`, whose default is the first one, and `--output`."""
     group = parser.add_argument_group("output")
-    help = f"default: by the ending of --output's name, {formats[0]} if it has none"
+    help = f"default: from the extension of --output, else {formats[0]}"
     group.add_argument("--format", choices=formats, help=help)
     group.add_argument(
         "--output", type=OutputFile, metavar="FILE", help="written only when complete (default: stdout)"
@@ -93,7 +97,7 @@ def add_output(parser: argparse.ArgumentParser, formats: Sequence[str] = OUTPUT_
 
 def add_figure(parser: argparse._ActionsContainer, drawn: str, flag: str = "--figure") -> None:
     """A figure with its numbers."""
-    help = f"draw {drawn} to .svg, .pdf or .png, with its numbers in a .csv file"
+    help = f"draw {drawn} to an .svg, .pdf or .png file, and write the numbers to a .csv file next to it"
     parser.add_argument(flag, type=Figure, metavar="FILE", help=help)
 
 
@@ -120,12 +124,12 @@ def chosen_format(args: argparse.Namespace) -> str:
     if first == "table":
         known |= {".txt": first}
     if ending in _PICTURES and first in _LINES:
-        problem = "is the name of a picture, but lines of text are written"
-        raise InputError("--output", args.output, problem, "choose another ending, or name a --format")
+        problem = "has the extension of an image, but the output is text"
+        raise InputError("--output", args.output, problem, "use another extension, or set --format")
     if ending not in known and first not in _LINES:
         *endings, last = known
         problem = f"does not end in {', '.join(endings)} or {last}"
-        remedy = "choose one of these endings" + ", or name a --format" * (len(args.formats) > 1)
+        remedy = "use one of these extensions" + ", or set --format" * (len(args.formats) > 1)
         raise InputError("--output", args.output, problem, remedy)
     return known.get(ending, first)
 
@@ -142,7 +146,7 @@ def labelled(names: Sequence[str], argument: str) -> dict[str, str]:
         if not equals or "/" in label:  # a path may have = in it
             label, name = Path(text).name, text
         if not name:
-            raise InputError(argument, text, "names no model", "give a folder, a Hub id or demo:en-de")
+            raise InputError(argument, text, "does not name a model", "give a folder, a Hub id or demo:en-de")
         if label in found:
             raise InputError(argument, None, f"two models are called {label!r}", f"give labels, e.g. {label}2={name}")
         found[label] = name
@@ -152,7 +156,9 @@ def labelled(names: Sequence[str], argument: str) -> dict[str, str]:
 def generate_options(args: argparse.Namespace) -> dict[str, float]:
     """Arguments of `generate()`."""
     if args.beams is not None and args.beams > _MOST_BEAMS:
-        raise InputError("--beams", args.beams, f"are more than {_MOST_BEAMS:,}", "usual are 1 to 10")
+        raise InputError(
+            "--beams", args.beams, f"exceeds the maximum of {_MOST_BEAMS:,}", "typical values are 1 to 10"
+        )
     given = {"num_beams": args.beams, "length_penalty": args.length_penalty, "seed": args.seed}
     return {name: value for name, value in given.items() if value is not None}
 
@@ -160,7 +166,7 @@ def generate_options(args: argparse.Namespace) -> dict[str, float]:
 def stream_sentences(args: argparse.Namespace) -> Iterator[str]:
     """Sentences from the arguments, or one by one from a file or stdin."""
     if args.sentences and args.input:
-        raise InputError("--input", None, "sentences were given as arguments too", "give one of both")
+        raise InputError("--input", None, "sentences were given as arguments too", "give only one of them")
     found = read_lines(args.input or "-") if args.input or args.sentences == ["-"] else args.sentences
     number = 0
     for number, sentence in enumerate(islice(found, args.limit), 1):

@@ -84,7 +84,7 @@ def check_outputs(args: argparse.Namespace) -> None:
                 taken = [other for other in others if not (path.may_share and type(other) is OutputFile)]
                 taken += [side for other in others if isinstance(other, OutputFile) for side in other.beside()]
             if os.path.realpath(file) in map(os.path.realpath, taken):
-                problem = f"{file} is also the file of another argument"
+                problem = f"{file} is also used by another argument"
                 raise InputError(args.flags[name], None, problem, "give each its own file")
 
 

@@ -129,7 +129,7 @@ def place() -> tuple[int, int]:
     found = {name: os.environ.get(name, default) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1"))}
     for name, text in found.items():
         if not text.isascii() or not text.isdigit():
-            raise InputError(name, text, "is not a whole number", "it is set by launchers")
+            raise InputError(name, text, "is not an integer", "it is set by launchers")
     rank, processes = map(int, found.values())
     if rank >= processes:
         raise InputError("RANK", rank, f"is not below WORLD_SIZE, {processes}", "both are set by launchers")

@@ -128,7 +128,7 @@ def similar_sizes(sizes: Sequence[int], batch_size: int) -> list[list[int]]:
     [[1, 2], [0]]
     """
     if not isinstance(batch_size, Integral) or batch_size < 1:
-        raise InputError("batch_size", batch_size, "must be a whole number of at least 1", "the default is 16")
+        raise InputError("batch_size", batch_size, "must be a positive integer", "the default is 16")
     order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
     return [order[start : start + batch_size] for start in range(0, len(order), int(batch_size))]
 
@@ -180,10 +180,10 @@ def _check_tensor(
 ) -> None:
     """Raise unless it is a tensor [batch, length] of integers on the model's device, of the right size."""
     if not isinstance(ids, Tensor):
-        problem = f"a tensor [batch, length] is needed, got {type(ids).__name__}"
+        problem = f"expected a tensor [batch, length], got {type(ids).__name__}"
         raise InputError(name, None, problem, "see torch.tensor")
     if ids.ndim != 2 or ids.dtype not in dtypes:
-        problem = f"whole numbers of shape [batch, length] are needed, got {ids.dtype} of {list(ids.shape)}"
+        problem = f"expected integers of shape [batch, length], got {ids.dtype} of {list(ids.shape)}"
         raise InputError(name, None, problem, "give token ids")
     if not len(ids):
         raise InputError(name, None, "the batch is empty", "leave it out")

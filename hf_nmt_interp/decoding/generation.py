@@ -114,7 +114,7 @@ def plain_generate(model: Any) -> Callable[..., Any]:
     if id(model) in _RECORDERS:
         raise InputError(*_RECORDED)
     if "generate" in vars(model):
-        problem = "its generate() was replaced by a function of yours"
+        problem = "its generate() was overridden"
         raise InputError("model", None, problem, "remove it with `del model.generate`")
     found = type(model).generate
     return MethodType(found if _is_plain(found) else found.plain, model)
@@ -133,7 +133,7 @@ def translate_batch(
         problem = "must be 1: one translation per source"
         raise InputError("num_return_sequences", None, problem, "use explain_generation for more")
     if type(seed := options.pop("seed", 0)) is not int:
-        raise InputError("generate", seed, "is not a valid seed", "give a whole number")
+        raise InputError("generate", seed, "is not a valid seed", "give an integer")
     padded = collate([Translation(ids, [0]) for ids in sources], model.config.pad_token_id, model.device)
     call = {name: padded[name] for name in ("input_ids", "attention_mask")} | options
     call["num_return_sequences"] = 1  # the model's own configuration may have more
@@ -142,7 +142,7 @@ def translate_batch(
         raise InputError("num_beams", wrong[0], "is not a number of beams", "give 1 or more")
     for name in ("max_length", "max_new_tokens"):
         if wrong := [n for n in setting(name) if isinstance(n, int) and n > _LONGEST]:
-            raise InputError("generate", wrong[0], f"tokens ({name}) are more than {_LONGEST:,}", "give fewer")
+            raise InputError("generate", wrong[0], f"tokens ({name}) exceed the maximum of {_LONGEST:,}", "give fewer")
     call["logits_processor"] = [*(call.get("logits_processor") or []), _Finite()]
     try:
         with evaluating(model), _seeded(model, seed) if True in setting("do_sample") else nullcontext():

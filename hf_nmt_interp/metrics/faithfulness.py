@@ -87,7 +87,7 @@ def faithfulness(
         scores: computes word-level scores [target words, source words] from a result; None uses the result's own.
     """
     if any(result.translation is None or result.level != "token" for result in results):
-        raise InputError("results", None, "token-level results with ids are needed", "give those of attribute()")
+        raise InputError("results", None, "expected token-level results with ids", "give those of attribute()")
     check_translations(model, [result.translation for result in results if result.translation])
     fractions = tuple(fractions)
     return Faithfulness(_losses(model, results, scores or _word_scores, {}, fractions, batch_size), fractions)

@@ -142,7 +142,7 @@ def is_path(name: str) -> bool:
 def _find(name: str, argument: str) -> str:
     """The folder of a model, checked; or the id on the Hub."""
     if not name.strip():
-        raise InputError(argument, name, "names no model", "give a folder, a Hub id or demo:en-de")
+        raise InputError(argument, name, "does not name a model", "give a folder, a Hub id or demo:en-de")
     path = Path(find_model(name, argument)).expanduser()
     if not os.path.exists(path):  # Path.exists raises for names that are too long for a file
         if is_path(name):

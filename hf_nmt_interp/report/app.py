@@ -2,12 +2,13 @@
 
 import json
 import tempfile
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from hf_nmt_interp.analysis.alignment import add_links
+from hf_nmt_interp.analysis.masking import Masked, mask_words
 from hf_nmt_interp.attribution.api import attribute
 from hf_nmt_interp.attribution.registry import METHODS
 from hf_nmt_interp.attribution.result import AttributionResult
@@ -20,22 +21,20 @@ _MOST = 2000  # characters of a sentence
 
 
 def explain_text(
-    translators: Translators, source: str, target: str = "", methods: tuple[str, ...] = ("lrp",), masked: str = ""
+    translators: Translators, source: str, target: str = "", methods: tuple[str, ...] = ("lrp",)
 ) -> dict[str, list[AttributionResult]]:
-    """Results for the page: for each model one per method and, if words are masked, one without them.
+    """Results for the page: for each model one per method.
 
     Args:
         translators: models and their tokenizers, by label.
         source: the sentence.
         target: its translation (force decoding); "" lets each model translate.
         methods: names of attribution methods.
-        masked: source words to leave out, separated by spaces; the same translation is explained without them.
     """
     if not source.strip():
         raise InputError("source", None, "is empty", "type a sentence")
     if len(source) > _MOST or len(target) > _MOST:
         raise InputError("source", None, f"has more than {_MOST:,} characters", "split it")
-    without = _without(source, masked)
     found: dict[str, list[AttributionResult]] = {}
     for label, (model, tokenizer) in translators.items():
         shown: list[AttributionResult] = []
@@ -45,43 +44,33 @@ def explain_text(
             if shown and not target.strip():
                 result = replace(result, chosen=None)  # the model's own
             shown.append(add_links(model, result))
-        if without is not None:
-            shown.append(add_links(model, attribute(model, tokenizer, without, shown[0].text, method=methods[0])))
         found[label] = shown
     return found
 
 
-def _without(source: str, masked: str) -> str | None:
-    """The source without these words; None if there are none."""
-    words = masked.split()
-    if missing := [word for word in words if word not in source.split()]:
-        raise InputError("mask", missing[0], "is not a word of the sentence", "write it exactly as in the sentence")
-    if not words:
-        return None
-    left = " ".join(word for word in source.split() if word not in words)
-    if not left:
-        raise InputError("mask", None, "no words are left", "keep some of them")
-    return left
+def mask_text(
+    translators: Translators, found: Mapping[str, list[AttributionResult]], words: Sequence[int]
+) -> dict[str, Masked]:
+    """What masking source words, given by index, changes for each model; empty if none are masked."""
+    sides = {label: results[0].source_side.words for label, results in found.items()}
+    if words and (others := [label for label, own in sides.items() if own != next(iter(sides.values()))]):
+        raise InputError("models", others[0], "splits the sentence into other words", "mask with one model at a time")
+    return {label: mask_words(*translators[label], found[label][0], words) for label in found} if words else {}
+
+
+def changes(masked: Mapping[str, Masked]) -> str:
+    """How masking changed the log-probability of each target word, and what is translated now, as lines of text."""
+    lines = []
+    for label, one in masked.items():
+        words = "  ".join(f"{word} {change:+.2f}" for word, change in zip(one.target, one.changes, strict=True))
+        lines += [f"{label} without {', '.join(one.words)}", f"  change of log p: {words}"]
+        lines += [f"  the model now translates: {one.translation}"]
+    return "\n".join(lines)
 
 
 def page_of(found: Mapping[str, list[AttributionResult]]) -> Any:
     """The results as `render` takes them."""
     return found if len(found) > 1 else next(iter(found.values()))
-
-
-def changes(found: Mapping[str, list[AttributionResult]]) -> str:
-    """How masking changed the log-probability of each target word, as lines of text; "" if nothing was masked."""
-    lines = []
-    for label, results in found.items():
-        full, last = results[0].to_words(), results[-1].to_words()
-        if last.source_side.text == full.source_side.text or full.log_probs is None or last.log_probs is None:
-            continue
-        if full.target_tokens != last.target_tokens:
-            continue
-        pairs = zip(full.target_tokens, last.log_probs - full.log_probs, strict=True)
-        words = "  ".join(f"{word} {change:+.2f}" for word, change in pairs)
-        lines.append(f"{label}, change of log p without these words: {words}")
-    return "\n".join(lines)
 
 
 def make_app(translators: Translators, title: str = "Where does each word come from?") -> Any:
@@ -97,20 +86,20 @@ def make_app(translators: Translators, title: str = "Where does each word come f
         raise InputError("app", None, "needs gradio", 'install the extra: pip install "hf_nmt_interp[app]"') from error
     labels, folder = list(translators), Path(tempfile.mkdtemp(prefix="hf_nmt_interp_"))
 
-    def show(source: str, target: str, method: str, other: str, masked: str, chosen: list[str]) -> tuple[Any, ...]:
+    def show(
+        source: str, target: str, method: str, other: str, chosen: list[str], masked: list[int], last: str
+    ) -> tuple[Any, ...]:
         methods = tuple(dict.fromkeys([method, *([other] if other != "none" else [])]))
         models = {label: translators[label] for label in chosen or labels[:1]}
+        masked = masked if source == last else []  # the words of another sentence
         try:
-            found = explain_text(models, source, target, methods, masked)
+            found = explain_text(models, source, target, methods)
+            lost = mask_text(models, found, masked)
         except InputError as error:
             raise gr.Error(str(error)) from error
-        results = page_of(found)
-        place = Path(tempfile.mkdtemp(dir=folder))
-        (place / "explained.html").write_text(render(results), encoding="utf-8")
-        records = [{"model": label} | record(result) for label, own in found.items() for result in own]
-        (place / "explained.json").write_text(json.dumps(records, ensure_ascii=False), encoding="utf-8")
-        files = [str(place / f"explained.{kind}") for kind in ("html", "json")]
-        return frame(results, height=760), found[next(iter(found))][0].text, changes(found), *files
+        results, first = page_of(found), next(iter(found.values()))[0]
+        words = gr.CheckboxGroup([(word, n) for n, word in enumerate(first.source_side.words)], value=masked)
+        return frame(results, height=760), first.text, changes(lost), words, source, *_save(folder, found, lost)
 
     with gr.Blocks(title=title, analytics_enabled=False) as app:
         gr.Markdown(f"## {title}")
@@ -120,14 +109,26 @@ def make_app(translators: Translators, title: str = "Where does each word come f
             other = gr.Dropdown(["none", *METHODS], value="none", label="Compare with")
             models = gr.CheckboxGroup(labels, value=labels[:1], label="Models", visible=len(labels) > 1)
         target = gr.Textbox(label="Translation to explain (empty: the model translates)", max_lines=3)
-        masked = gr.Textbox(label="Source words to leave out", placeholder="sleeping sofa")
         button = gr.Button("Translate and explain", variant="primary")
         translation = gr.Textbox(label="Translation", interactive=False)
-        changed = gr.Textbox(label="What changes", interactive=False)
-        view = gr.HTML()
+        masked = gr.CheckboxGroup([], label="Mask source words", type="value")
+        changed = gr.Textbox(label="What changes", lines=3, interactive=False)
+        view, last = gr.HTML(), gr.State("")
         with gr.Row():
             files = [gr.DownloadButton(f"Download {kind}") for kind in ("HTML", "JSON")]
-        inputs = [source, target, method, other, masked, models]
-        for event in (button.click, source.submit, target.submit, masked.submit, method.change, other.change):
-            event(show, inputs, [view, translation, changed, *files], api_name=False, concurrency_limit=1)
+        inputs = [source, target, method, other, models, masked, last]
+        outputs = [view, translation, changed, masked, last, *files]
+        for event in (button.click, source.submit, target.submit, masked.input, method.change, other.change):
+            event(show, inputs, outputs, api_name=False, concurrency_limit=1)
     return app
+
+
+def _save(folder: Path, found: Mapping[str, list[AttributionResult]], masked: Mapping[str, Masked]) -> list[str]:
+    """Write the files to download, and return their paths."""
+    place = Path(tempfile.mkdtemp(dir=folder))
+    (place / "explained.html").write_text(render(page_of(found)), encoding="utf-8")
+    records = [{"model": label} | record(result) for label, own in found.items() for result in own]
+    for one in records:
+        one["masked"] = asdict(masked[one["model"]]) if masked else None
+    (place / "explained.json").write_text(json.dumps(records, ensure_ascii=False), encoding="utf-8")
+    return [str(place / f"explained.{kind}") for kind in ("html", "json")]

@@ -67,6 +67,11 @@ def to_inseq(results: AttributionResult | Iterable[AttributionResult]) -> Any:
 
     Its rows are the tokens that contribute, its columns the steps; the start token, `<s>`, is the first of the target.
     Log-probabilities become the step score `logprob`.
+
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> result = hni.attribute(model, tokenizer, "I like tea.", method="saliency")
+    >>> hni.to_inseq(result).show()  # doctest: +SKIP
     """
     try:
         import torch

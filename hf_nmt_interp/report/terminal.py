@@ -67,14 +67,14 @@ def legend(*results: AttributionResult) -> Text:
     if any(shares(result) is not None for result in results):
         text = "from the source: its part of the decision; the rest came from the words before. " + text
     if any(found for result in results for found in best_earlier(result)):
-        text += f" earlier: the target word before that contributed most, where the source has under {RELIANT:.0%}."
+        text += f" earlier: the earlier target word that contributed most, where the source has under {RELIANT:.0%}."
     if any(result.links is not None for result in results):
         text += " Small numbers: which source word a target word translates."
     if any(result.contrast for result in results):
         text += " and not: what the target is compared with; the difference of their scores is explained."
     known = {r.method: r.conservation_gap for r in results if r.conservation_gap is not None}
     if any(result.settings.get("logit") == "top1" for result in results):
-        text += " lrp explains the model's first choice, also where another word stands."
+        text += " lrp explains the model's first choice, even where the translation has another word."
     gaps = {method: f" (relevance lost or made up: {gap:.0e})" for method, gap in known.items()}
     names = ", ".join(result.method + gaps.get(result.method, "") for result in results)
     return Text(f"Method{'s' * (len(results) > 1)}: {names}. {text}", "dim")
@@ -124,5 +124,5 @@ def _bar(share: float, ascii_only: bool) -> Text:
 
 
 def _plain(text: str) -> Text:
-    """Text from data: never markup, and without control characters that would steer the terminal."""
+    """Text from data: never markup, and without control characters that could control the terminal."""
     return Text("".join("�" if unicodedata.category(c) == "Cc" else c for c in text))

@@ -1,4 +1,4 @@
-"""How attention learns (snell2021, section 3): trainings, curves of agreement over them, the row of table 2.
+"""How attention learns (snell2021, section 3): training runs, curves of agreement over them, the row of table 2.
 
 Definitions: docs/methods.md, How attention learns.
 """
@@ -38,7 +38,7 @@ _ROWS = 1000  # output words whose pairs of positions are held at a time
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """One of the study's trainings."""
+    """One of the study's training runs."""
 
     attention_mode: str | None  # of the LSTM model; None for the proxy
     seed: int  # added to that of the study
@@ -79,7 +79,7 @@ def read_snapshots(folder: str | Path, on: str = "valid") -> dict[int, Snapshot]
 
 
 def read_runs(folder: str | Path, on: str = "valid") -> dict[str, dict[int, Snapshot]]:
-    """Snapshots of all trainings of a study's folder; those that are optional may be missing."""
+    """Snapshots of all training runs in a study's folder; those that are optional may be missing."""
     names = dict.fromkeys([*RUNS, *OPTIONAL])
     present = [name for name in names if name not in OPTIONAL or Path(folder, name, SNAPSHOTS[on]).exists()]
     return {name: read_snapshots(Path(folder, name), on) for name in present}
@@ -108,7 +108,7 @@ def mean_agreement(u: Tensor, v: Tensor, kept: Tensor, measure: str = "agreement
 def learning_curves(runs: Runs, measure: str = "agreement") -> list[Row]:
     """What agrees with the standard training's end, by one of `MEASURES`, and performance: statistic, step, value.
 
-    Trainings other than "standard" may be missing; the curves that need them are then left out.
+    Training runs other than "standard" may be missing; the curves that need them are then left out.
     """
     end = last(runs, "standard")
     rows: list[Row] = []

@@ -57,7 +57,9 @@ def detached_study(
     if not explainer.shares_total:
         raise InputError("method", method, "has no source share", "use lrp")
     if explainer.signed:
-        raise InputError("method", method, "gives signed scores with these settings", "use lrp with rule='alpha_beta'")
+        raise InputError(
+            "method", method, "returns signed scores with these settings", "use lrp with rule='alpha_beta'"
+        )
     true = Pairs.translate(model, tokenizer, sources, batch_size, generate)
     moved = zip(true.pick(other.tolist()), true, strict=True)
     items = [replace(y, ids=replace(y.ids, source_ids=x.ids.source_ids), source=x.source) for x, y in moved]

@@ -92,7 +92,7 @@ class WordIds:
         self.words = {word: number for number, word in enumerate(kept, UNKNOWN + 1)}
         self.classes = {name: number for number, name in enumerate(sorted({name for name, _ in texts}))}
         if len(self.classes) < 2:
-            raise InputError("texts", list(self.classes), "are too few classes", "give texts of at least two")
+            raise InputError("texts", list(self.classes), "is not enough classes", "give texts of at least two")
 
     def __len__(self) -> int:
         return len(self.words) + UNKNOWN + 1

@@ -32,7 +32,7 @@ def tag_transfer(
     Args:
         model: a translator.
         tokenizer: its tokenizer.
-        pairs: of sentences; words stand between spaces.
+        pairs: of sentences; words are separated by spaces.
         gold: sure and possible links of each pair, which include the sure ones.
         methods: name -> method of `align`, with its settings; None for the model's own.
         tags: tagged words in each sentence.

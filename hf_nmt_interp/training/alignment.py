@@ -49,7 +49,11 @@ def load_aligned(name: str, **settings: Any) -> Any:
 
 @dataclass
 class AlignmentConfig(TranslationConfig):
-    """`TranslationConfig` with the loss on links and the parameters it trains."""
+    """`TranslationConfig` with the loss on links and the parameters it trains.
+
+    >>> AlignmentConfig("runs/aligned", agreement=0.5, report_to=[]).link_loss
+    'mass'
+    """
 
     link_loss: str = option("mass", "mass: -log of the mass on linked source tokens; even: cross entropy to them all.")
     agreement: float = option(0.0, "Weight of the squared distance to the soft links of the reverse model's head.")
@@ -85,6 +89,17 @@ class AlignmentTrainer(TranslationTrainer):
         teacher: makes the links of the training examples, e.g. `OwnLinks`; None if they have `links` already.
         reverse: model of the other direction with the same tokens and a head, for `agreement`.
         more: further arguments of `Seq2SeqTrainer`.
+
+    >>> import tempfile
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> pair = tokenizer("I like tea.", text_target="Ich mag Tee.")
+    >>> pairs = [pair | {"links": [0, 0, 1, 1, 2, 2]}]  # source and target token of each link
+    >>> args = hni.AlignmentConfig(tempfile.mkdtemp(), max_steps=1, save_strategy="no", report_to=[])
+    >>> trainer = hni.AlignmentTrainer(model, args, processing_class=tokenizer, train_dataset=pairs)
+    >>> trainer.train().global_step  # doctest: +ELLIPSIS
+    {'train_runtime': ...}
+    1
     """
 
     uses_parts = True

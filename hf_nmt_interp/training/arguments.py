@@ -97,7 +97,7 @@ class DataArguments:
 def check_data(data: DataArguments, config: Any) -> None:
     """Refuse arguments that contradict each other, before anything is loaded."""
     if data.streaming and config.max_steps < 1:
-        raise InputError("--streaming", None, "a stream has no end", "give --max_steps")
+        raise InputError("--streaming", None, "a stream has no length", "give --max_steps")
     if config.eval_strategy != "no" and not data.valid:
         raise InputError("--eval_strategy", config.eval_strategy.value, "needs --valid")
     if data.contribution_steps and not data.valid:

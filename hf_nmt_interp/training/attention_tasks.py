@@ -63,7 +63,7 @@ class Task:
         self.valid_tokens, self.settings, self.max_valid = study.valid_tokens, study.set, data.max_valid
 
     def make_model(self, run: TrainingRun) -> Any:
-        """A new model, or the proxy, for one of the study's trainings."""
+        """A new model, or the proxy, for one of the study's training runs."""
         if run.attention_mode is None:
             sizes: dict[str, Any] = {name: self.fields[name] for name in ("vocab_size", "pad_token_id")}
             return BagOfWordsProxy(BagOfWordsConfig(output_size=self.fields.get("num_labels"), **sizes))

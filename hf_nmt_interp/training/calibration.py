@@ -49,7 +49,11 @@ def load_calibrated(name: str, from_scratch: bool = False, **settings: Any) -> A
 
 @dataclass
 class CalibrationConfig(TranslationConfig):
-    """`TranslationConfig` with the penalty on the masks' distance from 1 and its weight."""
+    """`TranslationConfig` with the penalty on the masks' distance from 1 and its weight.
+
+    >>> CalibrationConfig("runs/calibrated", alpha=0.3, report_to=[]).penalty
+    'step'
+    """
 
     alpha: float = option(0.1, "Weight of ||1 - m||_2 in the mask network's loss; larger values perturb less.")
     penalty: str = option(
@@ -77,6 +81,16 @@ class CalibrationTrainer(TranslationTrainer):
         model: a calibrated model, e.g. of `load_calibrated`.
         args: a `CalibrationConfig`.
         more: further arguments of `Seq2SeqTrainer`.
+
+    >>> import tempfile
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_calibrated("demo:en-de"), hni.load_demo("en-de")[1]
+    >>> pairs = [tokenizer("I like tea.", text_target="Ich mag Tee.")]
+    >>> args = hni.CalibrationConfig(tempfile.mkdtemp(), max_steps=1, save_strategy="no", report_to=[])
+    >>> trainer = hni.CalibrationTrainer(model, args, processing_class=tokenizer, train_dataset=pairs)
+    >>> trainer.train().global_step  # doctest: +ELLIPSIS
+    {'train_runtime': ...}
+    1
     """
 
     uses_parts = True

@@ -60,6 +60,12 @@ class ContributionCallback(TrainerCallback):
         limit: maximum number of sentences; the cost of a measurement grows with it.
         log: takes the figures, e.g. `trainer.log`; None adds them to the trainer's log history.
         study: further arguments of `contribution_study`: prefixes (reference and random by default), lengths, method.
+
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> callback = hni.ContributionCallback(tokenizer, ["I like tea."], ["Ich mag Tee."], steps=[0, 100, 1000])
+    >>> callback.steps  # give it to a trainer: callbacks=[callback]
+    [0, 100, 1000]
     """
 
     uses_parts = True  # of the model, see `TranslationTrainer`

@@ -145,7 +145,7 @@ class Job:
             raise KeyboardInterrupt(text or "no checkpoint was saved yet; the same command starts over") from stop
         if bad := next((name for name, w in self.trainer.model.named_parameters() if not w.isfinite().all()), None):
             remedy = "train in another --output_dir, with a lower learning rate or a longer warm-up"
-            raise InputError("training", None, f"gave NaN or inf in {bad}", remedy)
+            raise InputError("training", None, f"produced NaN or inf in {bad}", remedy)
         watch, steps = self.stopwatch, self.trainer.state.global_step
         return {"train_seconds": watch.seconds, "train_cpu_seconds": watch.cpu_seconds, "train_steps": steps}
 

@@ -69,7 +69,7 @@ class L0Config(TranslationConfig):
         try:
             self.gated_attentions = kinds_of(self.gated_attentions)
         except ValueError as error:
-            problem = f"has others than all, {', '.join(KINDS)}"
+            problem = f"has values other than all, {', '.join(KINDS)}"
             raise InputError("gated_attentions", self.gated_attentions, problem) from error
         if self.freeze not in (None, "decoder"):
             raise InputError("freeze", self.freeze, "is not supported", "use decoder, or leave it out")
@@ -86,6 +86,16 @@ class L0Trainer(TranslationTrainer):
         model: a gated model, e.g. of `load_gated`; gates for `gated_attentions` are added.
         args: an `L0Config`.
         more: further arguments of `Seq2SeqTrainer`.
+
+    >>> import tempfile
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_gated("demo:en-de"), hni.load_demo("en-de")[1]
+    >>> pairs = [tokenizer("I like tea.", text_target="Ich mag Tee.")]
+    >>> args = hni.L0Config(tempfile.mkdtemp(), max_steps=1, save_strategy="no", report_to=[])
+    >>> trainer = hni.L0Trainer(model, args, processing_class=tokenizer, train_dataset=pairs)
+    >>> trainer.train().global_step  # doctest: +ELLIPSIS
+    {'train_runtime': ...}
+    1
     """
 
     args: L0Config

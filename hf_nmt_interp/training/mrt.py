@@ -94,6 +94,16 @@ class MRTTrainer(TranslationTrainer):
         processing_class: its tokenizer.
         risk: a function (candidates, reference) -> risks of texts, instead of the config's; see `metrics.risks`.
         more: further arguments of `Seq2SeqTrainer`.
+
+    >>> import tempfile
+    >>> import hf_nmt_interp as hni
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> pairs = [tokenizer("I like tea.", text_target="Ich mag Tee.")]
+    >>> args = hni.MRTConfig(tempfile.mkdtemp(), max_steps=1, candidates=4, save_strategy="no", report_to=[])
+    >>> trainer = hni.MRTTrainer(model, args, processing_class=tokenizer, train_dataset=pairs)
+    >>> trainer.train().global_step  # doctest: +ELLIPSIS
+    {'train_runtime': ...}
+    1
     """
 
     args: MRTConfig

@@ -1,4 +1,4 @@
-"""The trainings of a study: each runs a training script in its own folder, and only once."""
+"""The training runs of a study: each runs a training script in its own folder, and only once."""
 
 import json
 import sys

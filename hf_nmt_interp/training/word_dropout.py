@@ -31,6 +31,15 @@ class WordDropout:
         target: share of the decoder's input tokens that are replaced.
         replacement: "random" (any vocabulary item) or "unk".
         seed: of the choice.
+
+    >>> import hf_nmt_interp as hni
+    >>> from transformers import DataCollatorForSeq2Seq
+    >>> model, tokenizer = hni.load_demo("en-de")
+    >>> collate = DataCollatorForSeq2Seq(tokenizer, model)
+    >>> noisy = hni.WordDropout(collate, model, tokenizer, source=0.5, replacement="unk")
+    >>> batch = noisy([tokenizer("I like green tea.", text_target="Ich mag grünen Tee.")])
+    >>> tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())
+    ['<unk>', '▁like', '<unk>', '<unk>', '<unk>', '</s>']
     """
 
     def __init__(

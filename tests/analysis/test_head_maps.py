@@ -25,5 +25,5 @@ def test_maps_are_the_weights_that_the_method_reports(translator_of) -> None:
 def test_words_have_no_maps(translator_of) -> None:
     model, tokenizer = translator_of("marian")
     result = hni.attribute(model, tokenizer, "the cat sleeps", method="attention")
-    with pytest.raises(InputError, match=r"result: a subword result with ids is needed; give one that attribute\(\)"):
+    with pytest.raises(InputError, match=r"result: expected a subword result with ids; give one that attribute\(\)"):
         head_maps(model, result.to_words())

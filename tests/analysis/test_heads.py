@@ -168,7 +168,7 @@ def test_corpus_tells_what_is_rare(tokenizer_of, monkeypatch):
     ("options", "message"),
     [
         ({}, "sources: none given; give sentences, or trees"),
-        ({"sources": "A dog."}, "sources: a list of sentences is needed, got 'A dog.'"),
+        ({"sources": "A dog."}, "sources: expected a list of sentences, got 'A dog.'"),
         ({"sources": ["A dog."], "targets": []}, "targets: 0 targets for 1 sources; give one each"),
         ({"trees": [Sentence(text="A dog.", tokens=["A", "cat"])]}, "text: 'A dog.' has no 'cat' at 1"),
     ],

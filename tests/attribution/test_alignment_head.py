@@ -54,6 +54,11 @@ def test_a_model_without_a_head_is_refused():
         AlignmentHeadMethod(tiny_model("marian"))
 
 
+def _same_kind(result, source: int, target: int) -> bool:
+    """Whether both words are marks, or none is: others are not linked where links are shown."""
+    return (result.source_side.words[source] in ".,!?") == (result.target_side.words[target] in ".,!?")
+
+
 def test_align_marks_and_pages_use_the_head(translator):
     model, tokenizer = translator
     assert own_method(model, None) == ("alignment_head", {})
@@ -63,7 +68,8 @@ def test_align_marks_and_pages_use_the_head(translator):
     assert all(np.array_equal(a.scores, b.scores) for a, b in zip(found, named, strict=True))
     results = add_links(model, hni.attribute(model, tokenizer, SOURCES, TARGETS, method="saliency"))
     separate = align_words(model, tokenizer, SOURCES, TARGETS, punctuation="separate")
-    assert [result.links for result in results] == [a.links for a in separate]
+    for result, found in zip(results, separate, strict=True):
+        assert result.links == {link for link in found.links if _same_kind(result, *link)}
 
 
 @pytest.mark.parametrize("settings", [{"num_beams": 1}, {"num_beams": 3, "num_return_sequences": 2}], ids=str)

@@ -99,21 +99,38 @@ def test_punctuation_may_stay_attached(translator_of):
     assert result.target_side.words == TARGETS[0].split()
 
 
-def test_links_are_those_of_align(translator_of, tmp_path):
+def marks_apart(links, result):
+    """The links without those between a mark and a word."""
+    words = result.source_side.words, result.target_side.words
+    return {(i, j) for i, j in links if (words[0][i] in ".,!?") == (words[1][j] in ".,!?")}
+
+
+def test_links_are_those_of_align_but_between_marks_and_words(translator_of, tmp_path):
     model, tokenizer = translator_of("marian")
     sources, targets = [*SOURCES, ""], [*TARGETS, "Ein Auto!"]
     found = hni.attribute(model, tokenizer, sources, targets)
     results = hni.add_links(model, found)
     assert hni.add_links(model, found[-1]).links == set()
-    with pytest.raises(InputError, match="results: subword results with ids are needed"):
+    with pytest.raises(InputError, match="results: expected subword results with ids"):
         hni.add_links(model, found[0].to_words())
-    aligned = hni.align(model, tokenizer, sources, targets, punctuation="separate")
+    all_links = hni.align(model, tokenizer, sources, targets, punctuation="separate")
+    aligned = [marks_apart(links, result) for links, result in zip(all_links, results, strict=True)]
     assert [result.links for result in results] == aligned
+    assert aligned != all_links
     assert results[0].links
     assert results[-1].links == set()
     assert results[0].to_words().links == aligned[0]
     results[0].save(tmp_path / "result")
     assert hni.AttributionResult.load(tmp_path / "result").links == aligned[0]
+
+
+def test_a_mark_without_a_counterpart_has_no_link():
+    model, tokenizer = hni.load_demo("en-de")
+    result = hni.attribute(model, tokenizer, "I do not know where it is.", "Ich weiß nicht, wo es ist.", "attention")
+    comma = result.target_side.words.index(",")
+    linked = hni.add_links(model, result).links
+    assert comma not in {target for _, target in linked}
+    assert (result.source_side.words.index("."), result.target_side.words.index(".")) in linked
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -147,7 +164,7 @@ def test_bad_arguments_are_named(translator_of):
         call(SOURCES, TARGETS[:1])
     with pytest.raises(InputError, match="targets: 'Ein Auto!' is one sentence for a list of sources; give a list"):
         call(SOURCES, "Ein Auto!")
-    with pytest.raises(InputError, match="batch_size: 0 must be a whole number of at least 1"):
+    with pytest.raises(InputError, match="batch_size: 0 must be a positive integer"):
         call(SOURCES, TARGETS, batch_size=0)
     with pytest.raises(InputError, match="num_return_sequences: must be 1: one translation per source; use"):
         call("A", generate={"num_return_sequences": 2, "num_beams": 2})

@@ -119,7 +119,7 @@ def test_pruned_heads_keep_their_numbers(family, gated):
     torch.testing.assert_close(mean.prefix, AttentionWeights(model, layer=0, head=0)(**batch).prefix)
     with pytest.raises(InputError, match="head: 0 is not a cross-attention head of layer 0; it has 1"):
         AttentionWeights(pruned, layer=0, head=0)
-    with pytest.raises(InputError, match="layer: -1 has lost all its cross-attention heads; choose another layer"):
+    with pytest.raises(InputError, match="layer: -1 has no cross-attention heads left; choose another layer"):
         AttentionWeights(pruned)
 
 

@@ -160,9 +160,9 @@ def test_bad_batches_are_named():
     model = tiny_model("marian")
     explainer, batch = LRP(model), random_batch(model, [(4, 3), (2, 2)])
     ids, labels, mask = batch["input_ids"], batch["labels"], batch["attention_mask"]
-    with pytest.raises(InputError, match=r"input_ids: whole numbers of shape \[batch, length\] .* of \[4\]"):
+    with pytest.raises(InputError, match=r"input_ids: expected integers of shape \[batch, length\], .* of \[4\]"):
         explainer(ids[0], labels)
-    with pytest.raises(InputError, match=r"labels: whole numbers .* torch.float32"):
+    with pytest.raises(InputError, match=r"labels: expected integers .* torch.float32"):
         explainer(ids, labels.float())
     with pytest.raises(InputError, match=r"labels: 1 rows, but input_ids has 2"):
         explainer(ids, labels[:1])

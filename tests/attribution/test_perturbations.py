@@ -106,7 +106,7 @@ def test_bad_settings_are_named(method, settings, message):
 
 def test_nothing_can_be_left_of_a_source():
     model = tiny_model("marian")
-    with pytest.raises(InputError, match="how: 'delete' leaves nothing of a source of one token; use how='mask'"):
+    with pytest.raises(InputError, match="how: 'delete' leaves nothing of a source with one token; use how='mask'"):
         Occlusion(model, how="delete")(**random_batch(model, [(1, 3)]))
 
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.benchmark
 @pytest.mark.data
 def test_a_thousand_lines_take_less_than_a_minute(run, tmp_path) -> None:
     if "HF_NMT_INTERP_DATA" not in os.environ:
-        pytest.skip("HF_NMT_INTERP_DATA names no folder of corpora")
+        pytest.skip("HF_NMT_INTERP_DATA is not set to a folder of corpora")
     folder = Path(os.environ["HF_NMT_INTERP_DATA"], "tatoeba_en-de")
     started = time.perf_counter()
     assert run("check", folder / "test.en", folder / "test.de", "--output", tmp_path / "checks.tsv").code == 0

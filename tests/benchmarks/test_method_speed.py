@@ -110,7 +110,7 @@ def measure() -> dict[str, dict[str, float]]:
 
 
 def test_against_inseq():
-    """Occlusion is at least 4 times as fast as Inseq's, integrated gradients with 50 points at least twice in float32."""
+    """Occlusion is at least 4 times as fast as Inseq's, integrated gradients (50 points) at least twice in float32."""
     found = run_with_inseq(__file__)
     print("\nInseq 0.7.1, source and prefix explained, one thread")
     for name, times in found.items():

@@ -78,7 +78,7 @@ def test_the_default_method(run, model_folder, files) -> None:
     choice = choose_attention(model, Pairs.force(model, tokenizer, *words))
     method = "attention:" + ",".join(f"{name}={json.dumps(value)}" for name, value in choice.settings.items())
     assert run(*start, *files).out == run(*start, "--method", method, *files).out
-    assert "--set: a setting of which method? give --method" in run(*start, *files, "--set", "layer=0").err
+    assert "--set: needs --method, the method it is for" in run(*start, *files, "--set", "layer=0").err
 
 
 def test_the_default_of_a_pipe_reads_it_once(run, model_folder, files, tmp_path) -> None:
@@ -191,7 +191,7 @@ def test_two_directions(align, tiny, files, model_folder) -> None:
     code, out, _ = align(*files, "--method", method, *both_ways, 0.3)
     assert (code, out) == (0, pharaoh(both))
     assert "least: 3.0 must be from 0 to 1" in align(*files, *both_ways, 3).err
-    assert "--set: of several methods each" in align(*files, "--method", method, "--set", "layer=0").err
+    assert "--set: with several methods, write each" in align(*files, "--method", method, "--set", "layer=0").err
     assert "--method: 'oracle' is not one of" in align(*files, "--method", "attention+oracle").err
     assert "--method: '' is not one of" in align(*files, "--method", "attention+").err
     assert "layer: 'x' is not one of mean" in align(*files, "--method", "saliency+attention:layer=x").err

@@ -90,7 +90,7 @@ def test_errors(table, training, tmp_path, monkeypatch) -> None:
     assert "--method: 'LRP' is not one of attention" in table("--as-published", "--method", "LRP").err
     assert "--statistical: needs the text to train on" in table("--statistical", "stepwise").err
     both = "--eflomal", "--statistical", "stepwise"
-    assert "--eflomal: --statistical names stepwise; give one of the two" in table(*training, *both).err
+    assert "--eflomal: --statistical names stepwise; give only one of them" in table(*training, *both).err
     assert "--eflomal: needs the text to train on" in table("--eflomal").err
     assert "--table: free decoding is compared with a statistical aligner" in table(*training, "--table", "free").err
     monkeypatch.setitem(sys.modules, "eflomal", None)

@@ -32,7 +32,9 @@ def test_loads_gated_models(tmp_path, tokenizer_of) -> None:
 def test_box(run) -> None:
     code, out, err = run("translate", "--model", "demo:xx-yy", "A.")
     known = ", ".join(f"demo:{direction}" for direction in box())
-    expected = f"hf-nmt-interp translate: error: --model: 'demo:xx-yy' is not in the box; it has {known}\n"
+    expected = (
+        f"hf-nmt-interp translate: error: --model: 'demo:xx-yy' is not a bundled translator; choose from {known}\n"
+    )
     assert (code, out, err) == (2, "", expected)
 
 

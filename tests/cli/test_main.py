@@ -138,9 +138,7 @@ def test_version(run) -> None:
 def test_command_line_errors_are_one_line(run) -> None:
     code, out, err = run("attribute", "--batch-size", "0", "A.")
     assert (code, out) == (2, "")
-    expected = (
-        "argument --batch-size: '0' is not a whole number from 1 to 999999999 (see hf-nmt-interp attribute --help)"
-    )
+    expected = "argument --batch-size: '0' is not an integer from 1 to 999999999 (see hf-nmt-interp attribute --help)"
     assert err == f"hf-nmt-interp attribute: error: {expected}\n"
     assert run("nonsense").code == 2
     assert (

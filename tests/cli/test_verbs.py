@@ -57,7 +57,7 @@ def test_stdin_must_be_utf8(translate, monkeypatch) -> None:
 def test_input_errors(translate, tmp_path) -> None:
     assert translate().err.endswith("no sentences: give them as arguments, in a file with --input, or - for stdin\n")
     assert translate("--input", tmp_path / "none").err.endswith(f"{tmp_path / 'none'}: No such file or directory\n")
-    assert "give one of both" in translate("--input", tmp_path / "none", ONE).err
+    assert "give only one of them" in translate("--input", tmp_path / "none", ONE).err
 
 
 def test_output_appears_complete_or_not_at_all(translate, attribute, tmp_path, monkeypatch) -> None:
@@ -91,7 +91,7 @@ def test_output_errors(translate, tmp_path) -> None:
 def test_unknown_endings_of_outputs_are_refused(run, tmp_path, verb, name, endings) -> None:
     output = tmp_path / name
     output.parent.mkdir(exist_ok=True)
-    problem = f"--output: {str(output)!r} does not end in {endings}; choose one of these endings, or name a --format"
+    problem = f"--output: {str(output)!r} does not end in {endings}; use one of these extensions, or set --format"
     ran = run(verb, "--model", tmp_path / "never-loaded", ONE, "--output", output)
     assert ran == (2, "", f"hf-nmt-interp {verb}: error: {problem}\n")
     assert not output.exists()
@@ -100,14 +100,14 @@ def test_unknown_endings_of_outputs_are_refused(run, tmp_path, verb, name, endin
 @pytest.mark.parametrize("verb", ["translate", "align"])
 def test_lines_of_text_do_not_go_to_pictures(run, tmp_path, verb) -> None:
     ran = run(verb, "--model", tmp_path / "never-loaded", tmp_path / "x.en", "--output", tmp_path / "x.PNG")
-    problem = "is the name of a picture, but lines of text are written; choose another ending, or name a --format"
+    problem = "has the extension of an image, but the output is text; use another extension, or set --format"
     assert ran == (2, "", f"hf-nmt-interp {verb}: error: --output: {str(tmp_path / 'x.PNG')!r} {problem}\n")
 
 
 def test_the_demo_writes_pages_only(run, tmp_path) -> None:
     ran = run("demo", "--output", tmp_path / "x.png")
     assert ran.code == 2
-    assert "x.png' does not end in .html or .htm; choose one of these endings\n" in ran.err
+    assert "x.png' does not end in .html or .htm; use one of these extensions\n" in ran.err
 
 
 def test_other_endings_are_for_lines_of_text_or_a_named_format(translate, attribute, tmp_path) -> None:
@@ -352,7 +352,7 @@ def test_demo_with_the_box(run, tmp_path, direction, word) -> None:
 def test_the_demo_has_a_language_or_a_model(run, model_folder) -> None:
     assert "not allowed with argument" in run("demo", "--language", "de-en", "--model", model_folder).err
     assert "invalid choice: 'fr-de'" in run("demo", "--language", "fr-de").err
-    assert "names no model" in run("demo", "--model", "").err
+    assert "does not name a model" in run("demo", "--model", "").err
 
 
 def test_attribute_shows_heads_on_a_page_only(attribute, tmp_path) -> None:

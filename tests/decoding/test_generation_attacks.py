@@ -58,7 +58,7 @@ def test_contexts_of_several_models_do_not_disturb_each_other(translator_of):
 def test_a_replaced_generate_is_refused(translator_of):
     model, tokenizer = translator_of("bart")
     model.generate = lambda **_: None
-    with pytest.raises(InputError, match=r"generate\(\) was replaced by a function of yours; remove it with `del"):
+    with pytest.raises(InputError, match=r"generate\(\) was overridden; remove it with `del"):
         hni.attribute(model, tokenizer, "A dog.", method="attention")
 
 
@@ -152,7 +152,7 @@ def test_sampled_translations_have_a_seed(translator_of):
     before = torch.random.get_rng_state()
     assert sampled() == sampled(seed=0) != sampled(seed=1)
     assert torch.equal(torch.random.get_rng_state(), before)
-    with pytest.raises(InputError, match="generate: 'x' is not a valid seed; give a whole number"):
+    with pytest.raises(InputError, match="generate: 'x' is not a valid seed; give an integer"):
         sampled(seed="x")
 
 
@@ -160,5 +160,7 @@ def test_sampled_translations_have_a_seed(translator_of):
 @pytest.mark.parametrize("number", [10**9, 10**20])
 def test_a_length_without_sense_is_refused(translator_of, name, number):
     model, tokenizer = translator_of("marian")
-    with pytest.raises(InputError, match=rf"generate: {number} tokens \({name}\) are more than 100,000; give fewer"):
+    with pytest.raises(
+        InputError, match=rf"generate: {number} tokens \({name}\) exceed the maximum of 100,000; give fewer"
+    ):
         hni.attribute(model, tokenizer, "A dog sleeps.", method="attention", generate={name: number})

@@ -32,7 +32,10 @@ def test_precision(model_folder, dtype):
     [
         ({"dtype": "int8"}, "dtype: 'int8' is not one of float32, float64, bfloat16, float16"),
         ({"device": "toaster"}, "device: 'toaster' cannot be used"),
-        ({"name": "demo:xx-yy"}, "model: 'demo:xx-yy' is not in the box; it has demo:de-en, demo:en-de"),
+        (
+            {"name": "demo:xx-yy"},
+            "model: 'demo:xx-yy' is not a bundled translator; choose from demo:de-en, demo:en-de",
+        ),
         ({"name": "./nowhere"}, "model: folder './nowhere' does not exist"),
     ],
 )

@@ -135,7 +135,7 @@ def test_a_card_is_saved_as_svg_and_png(open_page, result, view, tmp_path):
         assert len(found) > 1000
     text = (tmp_path / "card.svg").read_text(encoding="utf-8")
     drawn = ElementTree.fromstring(text)
-    assert PAYLOAD in [node.text for node in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert f"{PAYLOAD[:29]}…" in [node.text for node in drawn.iter("{http://www.w3.org/2000/svg}text")]
     assert not [node for node in drawn.iter() if node.tag.endswith(("script", "img"))]
     assert "var(" not in text  # colours hold outside the page
 
@@ -170,6 +170,20 @@ def test_fifty_words_stay_within_the_window(open_page, width):
     assert row[0] == pytest.approx(box[0], abs=4)
 
 
+@pytest.mark.parametrize("width", [360, 1100])
+def test_a_word_of_repeated_subwords_leaves_room_for_the_rest(open_page, width):
+    words = [*(f"▁word{i}" for i in range(8)), "▁" + 80 * "chch", "</s>"]
+    page = open_page(render([make_result(words, words)]))
+    page.set_viewport_size({"width": width, "height": 800})
+    page.locator("table.map").wait_for()
+    right = "document.querySelector('.map tbody th').getBoundingClientRect().right"
+    assert page.evaluate(right) < width / 2
+    page.get_by_label("lines", exact=True).check()
+    assert page.locator("svg.lines").bounding_box()["width"] <= width
+    drawn = page.locator("svg.lines").evaluate("svg => svg.viewBox.baseVal.width")
+    assert drawn < 1000  # else its letters are too small to read
+
+
 def test_scores_that_are_no_parts_are_not_per_cent(open_page, result):
     page = open_page(render([replace(result, source=result.source - 0.2, method="saliency", conservation_gap=None)]))
     page.get_by_role("button", name="Katze").click()
@@ -185,7 +199,7 @@ def test_keyboard_and_screen_reader(open_page, result):
     page.locator("button.word").first.focus()
     assert detail(page) == (
         "Eine comes most from A 69 %, sleeps 13 %, cat 6 % · 100 % from the source "
-        "(relevance: source 94 %, words before 0 %, start token 6 %) · log p -0.50 (p 0.61)"
+        "(relevance: source 94 %, earlier words 0 %, start token 6 %) · log p -0.50 (p 0.61)"
     )
     page.keyboard.press("End")
     assert page.locator(":focus").inner_text().strip() == "</s>"

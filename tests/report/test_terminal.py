@@ -53,7 +53,7 @@ def test_the_earlier_word_is_shown_where_it_matters(result) -> None:
     assert "earlier" in lines[3]
     rows = [line.split() for line in lines[5:8]]
     assert rows[1][-2:] == ["Eine", "-0.50"]
-    assert "earlier: the target word before" in " ".join(lines)
+    assert "earlier: the earlier target word" in " ".join(lines)
     assert "earlier" not in _shown(replace(result, prefix=result.prefix * 0))
 
 

@@ -149,7 +149,7 @@ def test_numbers_with_too_many_digits(run, model_folder, tmp_path):
         assert (code, len(err) < 200) == (2, True)
     for flag in ("--limit", "--batch-size", "--beams"):
         code, _, err = run("translate", flag, 10**30, "x")
-        assert (code, f"{flag}: '1{'0' * 30}' is not a whole number from 1 to 999999999" in err) == (2, True)
+        assert (code, f"{flag}: '1{'0' * 30}' is not an integer from 1 to 999999999" in err) == (2, True)
 
 
 def word(number, head):
@@ -210,13 +210,13 @@ def test_an_output_is_no_file_of_another_argument(run, model_folder, tmp_path, m
         model = ["--model", model_folder] if verb != "aer" else []
         code, _, err = run(verb, *model, *arguments)
         path = arguments[arguments.index("--output") + 1]
-        assert (code, f"--output: {path} is also the file of another argument; give each its own" in err) == (2, True)
+        assert (code, f"--output: {path} is also used by another argument; give each its own" in err) == (2, True)
     for verb, *arguments, beside in (
         ("align", tmp_path / "old.bad", "--output", tmp_path / "old", "old.bad"),
         ("heads", "--input", tmp_path / "old.csv", "--figure", tmp_path / "old.svg", "old.csv"),
     ):
         code, _, err = run(verb, "--model", model_folder, *arguments)
-        message = f"{arguments[-2]}: {tmp_path / beside} is also the file of another argument; give each its own"
+        message = f"{arguments[-2]}: {tmp_path / beside} is also used by another argument; give each its own"
         assert (code, message in err) == (2, True)
     assert {name: (tmp_path / name).read_text() for name in texts} == texts
     assert not new.exists()

@@ -145,13 +145,13 @@ def with_value(row, column, value):
 
 
 BAD_TENSORS = [
-    ({"labels": lambda x: x.float()}, r"labels: whole numbers of shape \[batch, length\] .* torch.float32"),
-    ({"labels": lambda x: x > 0}, "labels: whole numbers .* torch.bool"),
-    ({"labels": lambda x: x.clamp(min=0).to(torch.uint8)}, "labels: whole numbers .* torch.uint8"),
-    ({"labels": lambda x: x[0]}, r"labels: whole numbers .* of \[6\]"),
-    ({"labels": lambda x: x.tolist()}, r"labels: a tensor \[batch, length\] is needed, got list"),
-    ({"labels": lambda x: x.numpy()}, "labels: a tensor .* got ndarray"),
-    ({"labels": lambda x: None}, "labels: a tensor .* got NoneType"),
+    ({"labels": lambda x: x.float()}, r"labels: expected integers of shape \[batch, length\], .* torch.float32"),
+    ({"labels": lambda x: x > 0}, "labels: expected integers .* torch.bool"),
+    ({"labels": lambda x: x.clamp(min=0).to(torch.uint8)}, "labels: expected integers .* torch.uint8"),
+    ({"labels": lambda x: x[0]}, r"labels: expected integers .* of \[6\]"),
+    ({"labels": lambda x: x.tolist()}, r"labels: expected a tensor \[batch, length\], got list"),
+    ({"labels": lambda x: x.numpy()}, "labels: expected a tensor .* got ndarray"),
+    ({"labels": lambda x: None}, "labels: expected a tensor .* got NoneType"),
     ({"labels": lambda x: x[:1]}, "labels: 1 rows, but input_ids has 2; give one each"),
     ({"labels": lambda x: x.to("meta")}, "labels: on meta, but the model is on cpu; move it with .to"),
     ({"labels": lambda x: x[:, :0]}, r"labels\[0\]: has no tokens; leave it out"),
@@ -163,7 +163,7 @@ BAD_TENSORS = [
     ({"attention_mask": with_value(1, slice(None), 0)}, r"attention_mask\[1\]: has no tokens; leave it out"),
     ({"attention_mask": with_value(1, 0, 0)}, "attention_mask: padding must be at the end of a row"),
     ({"attention_mask": lambda x: x[:, :3]}, r"attention_mask: shape \[2, 3\], but \[2, 5\] is needed"),
-    ({"attention_mask": lambda x: x.float()}, "attention_mask: whole numbers .* torch.float32"),
+    ({"attention_mask": lambda x: x.float()}, "attention_mask: expected integers .* torch.float32"),
     ({"decoder_input_ids": lambda x: x[:, :2]}, r"decoder_input_ids: shape \[2, 2\], but \[2, 6\] is needed"),
     ({"decoder_input_ids": with_value(0, 1, 99)}, "decoder_input_ids: 99 is not among the model's 40 tokens"),
 ]
@@ -225,7 +225,7 @@ def test_numbers_of_numpy_are_numbers():
 
 @pytest.mark.parametrize("batch_size", [0, -1, 2.5, "4"])
 def test_bad_batch_size(translator, batch_size):
-    with pytest.raises(InputError, match=rf"batch_size: {batch_size!r} must be a whole number of at least 1"):
+    with pytest.raises(InputError, match=rf"batch_size: {batch_size!r} must be a positive integer"):
         hni.attribute(*translator, "A", "B", batch_size=batch_size)
 
 
@@ -332,5 +332,5 @@ def test_no_method_leaves_a_nan_unsaid(value):
             return scores
 
     model = tiny_model("marian")
-    with pytest.raises(InputError, match="model: attention gives NaN or inf; check the weights, or compute in"):
+    with pytest.raises(InputError, match="model: attention returned NaN or inf; check the weights, or compute in"):
         Spoilt(model)(**random_batch(model, [(5, 4)]))

@@ -13,9 +13,15 @@ from tests.tiny_tokenizers import ENGLISH
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["translate", "--model", "", "A dog."], "--model: '' names no model; give a folder, a Hub id or demo:en-de"),
-        (["attribute", "--model", "a=", "A dog."], "--model: 'a=' names no model; give a folder, a Hub id"),
-        (["translate", "--beams", "200000", "A dog."], "--beams: 200000 are more than 1,000; usual are 1 to 10"),
+        (
+            ["translate", "--model", "", "A dog."],
+            "--model: '' does not name a model; give a folder, a Hub id or demo:en-de",
+        ),
+        (["attribute", "--model", "a=", "A dog."], "--model: 'a=' does not name a model; give a folder, a Hub id"),
+        (
+            ["translate", "--beams", "200000", "A dog."],
+            "--beams: 200000 exceeds the maximum of 1,000; typical values are 1 to 10",
+        ),
         (["translate", "--align", "attention", "A dog."], "--align: needs --markup; add it, or leave this"),
         (["translate", "--strict", "A dog."], "--strict: needs --markup; add it, or leave this out"),
         (["translate", "--beam", "2", "A dog."], "unrecognized arguments: --beam"),

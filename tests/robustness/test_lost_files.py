@@ -28,7 +28,7 @@ def test_files_beside_an_output_belong_to_no_other_argument(run, tmp_path):
         ("heads", "--figure", f"{out}.svg", "--relations-figure", f"{out}.png", "--figure", f"{out}.csv"),
     ):
         code, _, err = run(verb, *never, *arguments)
-        assert (code, f"{flag}: {file} is also the file of another argument" in err) in ((2, True),), err
+        assert (code, f"{flag}: {file} is also used by another argument" in err) in ((2, True),), err
     code, _, err = run("heads", *never, "--figure", f"{out}.svg", "--output", f"{out}.csv", "A dog.")
     assert "does not exist" in err  # the figure's numbers are the report
 

@@ -24,7 +24,7 @@ def test_what_cannot_be_studied_is_named(tokenizer_of):
     model = tiny_model("marian", vocab_size=len(tokenizer))
     with pytest.raises(InputError, match="sources: a sentence given twice was paired with itself"):
         detached_study(model, tokenizer, ["the cat", "the cat"])
-    refused = ("attention", {}, "has no source share"), ("lrp", {"rule": "gamma"}, "gives signed scores with these")
+    refused = ("attention", {}, "has no source share"), ("lrp", {"rule": "gamma"}, "returns signed scores with these")
     for method, more, message in refused:
         with pytest.raises(InputError, match=f"method: '{method}' {message}"):
             detached_study(model, tokenizer, ["the cat", "a dog"], method, generate={"max_length": 6}, **more)

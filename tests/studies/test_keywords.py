@@ -70,7 +70,7 @@ def test_wrong_files_are_named(tmp_path):
         read_texts(tmp_path / "a.tsv")
     with pytest.raises(InputError, match=r"b.tsv: No such file or directory; give a file of lines"):
         read_texts(tmp_path / "b.tsv")
-    with pytest.raises(InputError, match=r"texts: \['\+'\] are too few classes; give texts of at least two"):
+    with pytest.raises(InputError, match=r"texts: \['\+'\] is not enough classes; give texts of at least two"):
         WordIds([("+", ["film"])])
     with pytest.raises(InputError, match=r"texts: '\?' is not a class of the training set: \+, -"):
         WordIds([("+", ["film"]), ("-", ["film"])]).encode([("?", ["film"])], 9)

@@ -156,7 +156,7 @@ def test_lines_beyond_the_positions_are_dropped_or_cut(start, tmp_path, monkeypa
 
 def test_a_training_that_ends_in_nan_says_so(start, tmp_path, monkeypatch):
     options = {"train": start[1]["train"], "model": start[0]}
-    with pytest.raises(InputError, match=r"training: gave NaN or inf in .*; train in another --output_dir, with"):
+    with pytest.raises(InputError, match=r"training: produced NaN or inf in .*; train in another --output_dir, with"):
         run(monkeypatch, "translation", tmp_path, **options, learning_rate=1e30, max_steps=6)
     assert not (tmp_path / "out" / "model.safetensors").exists()
 

@@ -54,7 +54,7 @@ def test_wrong_arguments_are_named(start, tmp_path, monkeypatch):
     tiny_model("bart").save_pretrained(tmp_path / "bart")
     with pytest.raises(InputError, match="of the family 'bart'; only Marian is supported"):
         sparse_config(train_translation.ModelArguments(heads=str(tmp_path / "bart")))
-    with pytest.raises(InputError, match="'demo:en-fr' is not in the box"):
+    with pytest.raises(InputError, match="'demo:en-fr' is not a bundled translator"):
         call(monkeypatch, train_l0, output_dir=tmp_path, train=data["train"], model="demo:en-fr")
 
 

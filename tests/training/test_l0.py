@@ -182,7 +182,9 @@ def test_what_is_wrong_is_said(tmp_path):
         make_l0_trainer(tmp_path, penalty=-1)
     with pytest.raises(InputError, match="freeze: 'encoder' is not supported; use decoder"):
         make_l0_trainer(tmp_path, freeze="encoder")
-    with pytest.raises(InputError, match=r"gated_attentions: \['self'\] has others than all, encoder, decoder, cross"):
+    with pytest.raises(
+        InputError, match=r"gated_attentions: \['self'\] has values other than all, encoder, decoder, cross"
+    ):
         L0Config(output_dir=str(tmp_path), gated_attentions=["self"], use_cpu=True)
     with pytest.raises(InputError, match="the model also has gates on decoder, cross"):
         make_l0_trainer(tmp_path, tiny_gated(), gated_attentions=["encoder"])

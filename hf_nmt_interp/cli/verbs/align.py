@@ -1,19 +1,19 @@
 """Align the words of sentence pairs, or of sentences and the model's own translations of them.
 
-Files have one sentence a line, UTF-8; words are what stands between spaces, counted from 0. With two files the model
-is led through the given translations; with one it translates (--translations keeps what it wrote). Each line gives
-one line of links `source-target`, which is empty for a line without words and for one that cannot be aligned; the
-reason is printed and listed in OUTPUT.bad, or with --strict the run stops. Memory does not grow with the files.
-With --format json each link has a score, its share of the scores of its target word, or with two directions the
-geometric mean of its shares of both words; --least leaves out links below it.
---output appears when it is complete; until then OUTPUT.shards keeps what is done, and --resume continues from there.
-With --shards the work can be split over processes; merge joins the shards.
+Files have one sentence per line, UTF-8; words are separated by spaces and counted from 0. With two files the model
+force decodes the given translations; with one it translates (--translations saves them). Each line gives one line of
+links `source-target`. It is empty if the line has no words or cannot be aligned; the reason is then printed and listed
+in OUTPUT.bad, or with --strict the run stops. Memory use does not depend on the size of the files.
+With --format json each link has a score: its share of the scores of its target word, or with two directions the
+geometric mean of its shares of both words. --least drops links below a score.
+--output is written when it is complete; until then OUTPUT.shards has the finished part, and --resume continues it.
+Use --shards to split the work over processes; `merge` joins the shards.
 
-Presets, with the model's alignment head, or else its own best attention, which is chosen once without gold links:
-fast      that alone (the default)
-balanced  with the gradient of Li et al. (2016)
-best      with that gradient and SmoothGrad
-The last two multiply the scores of both directions if --reverse-model is given or the model is one of the box.
+Presets start from the model's alignment head, or else its best attention head, chosen once without gold links:
+fast      nothing else (default)
+balanced  adds the gradient of Li et al. (2016)
+best      adds that gradient and SmoothGrad
+balanced and best multiply the scores of both directions for bundled translators, and if --reverse-model is given.
 
 Examples:
   hf-nmt-interp align train.en train.de --output train.links
@@ -71,11 +71,11 @@ _WORD = re.compile(r"[^ \t\r\v\f]+")  # other spaces, like U+00A0, may be part o
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", type=InputFile, metavar="SOURCE", nargs="?", help="file of sentences, - for stdin")
-    help = "file of their translations (default: the model's)"
+    help = "file of their translations (default: the model translates)"
     parser.add_argument("target", type=InputFile, metavar="TARGET", nargs="?", help=help)
     group = parser.add_argument_group("alignment")
-    default = "the model's alignment head, or its best attention, chosen on the first lines (at most 40)"
-    help = f"as for attribute, or several, e.g. attention+smoothgrad:sigma=0.2 (default: {default})"
+    default = "the model's alignment head, or its best attention head, chosen on at most 40 of the first lines"
+    help = f"a method of `attribute`, or several, e.g. attention+smoothgrad:sigma=0.2 (default: {default})"
     group.add_argument("--method", metavar="NAME", help=help)
     group.add_argument("--preset", choices=PRESETS, help="instead of --method, see above")
     help = "a setting of the method; may be repeated"
@@ -83,14 +83,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--extraction", default="argmax", metavar="NAME", help="argmax (default), subword_argmax, threshold or mutual"
     )
-    group.add_argument("--threshold", type=float, default=0.2, metavar="P", help="default: %(default)s")
+    group.add_argument(
+        "--threshold", type=float, default=0.2, metavar="P", help="for --extraction threshold (default: %(default)s)"
+    )
     group.add_argument("--reverse-model", metavar="NAME", help="translator of the other direction, to symmetrise with")
     add_reverse_prefix(group)
     help = "intersection, union, grow-diag, grow-diag-final (default with --reverse-model), grow-diag-final-and"
     group.add_argument("--symmetrize", metavar="NAME", help=help)
-    help = "multiply the soft scores of both directions before links are taken"
+    help = "multiply the scores of both directions before links are extracted"
     group.add_argument("--joint", action="store_true", help=help)
-    help = "leave out links below this share of the scores of their words, e.g. 0.2"
+    help = "drop links below this share of the scores of their words, e.g. 0.2"
     group.add_argument("--least", type=float, metavar="P", help=help)
     add_model(parser)
     add_decoding(parser, batch_size=32)
@@ -98,8 +100,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--format", choices=FORMATS, help="json: words, links and their shares (default: pharaoh)")
     group.add_argument("--output", type=OutputLines, metavar="FILE", help="default: stdout")
     parser.set_defaults(formats=FORMATS)
-    group.add_argument("--translations", type=OutputFile, metavar="FILE", help="where the model's translations go")
-    help = "continue a run with the same --output that was stopped, after its last complete --shard-size lines"
+    group.add_argument(
+        "--translations", type=OutputFile, metavar="FILE", help="save the model's translations to this file"
+    )
+    help = "resume a stopped run with the same --output, after its last complete shard of --shard-size lines"
     group.add_argument("--resume", action="store_true", help=help)
     add_corpus(parser)
 
@@ -213,9 +217,11 @@ class _Aligner(Job):
         methods = parse_methods(args.method) if args.method else []
         if args.set and len(methods) > 1:
             example = "attention+saliency:aggregate=li2016"
-            raise InputError("--set", None, f"of several methods each has its own, e.g. {example}")
+            raise InputError(
+                "--set", None, f"with several methods, write each setting after its method, e.g. {example}"
+            )
         if args.set and not methods:
-            raise InputError("--set", None, "a setting of which method? give --method")
+            raise InputError("--set", None, "needs --method, the method it is for")
         self.settings: dict[str, Any] = parse_method_settings(methods[0][0], args.set) if methods else {}
         self.settings |= {name: getattr(args, name) for name in ("method", "extraction", "threshold", "batch_size")}
         self.generate, back = (

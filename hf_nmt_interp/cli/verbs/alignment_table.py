@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> None:
     for name in args.method or ():
         check_choice("--method", name, PUBLISHED if args.as_published else ROWS)
     if args.eflomal and args.statistical not in (None, "eflomal"):
-        raise InputError("--eflomal", None, f"--statistical names {args.statistical}", "give one of the two")
+        raise InputError("--eflomal", None, f"--statistical names {args.statistical}", "give only one of them")
     args.statistical = "eflomal" if args.eflomal else args.statistical
     if args.statistical and not args.train:
         option = "--eflomal" if args.eflomal else "--statistical"

@@ -1,7 +1,7 @@
 """Open a page in the browser to play with a translator: type a sentence, click its words, compare methods.
 
 The page shows the same view as the reports. You can switch the method, compare two methods or models, edit the
-translation (it is then force decoded), leave out source words and see what changes, and download HTML, PNG or JSON.
+translation (it is then force decoded), mask source words and see what changes, and download HTML, PNG or JSON.
 This needs the extra `app` (gradio). The page is served to this computer only, unless --host names another address.
 
 Examples:

@@ -1,10 +1,10 @@
 """Find the cross-attention layer and head of a translator that align words best, by pairs with gold links.
 
-One pass over the pairs ranks all layers and heads (-, in JSON null: the mean of a layer's), plain and shifted by a
-step. --save writes a copy of the model with the first row in its config: its `attention` means that layer and head,
-and the verb align uses it if no --method is named and the model has no alignment head. --ctranslate2 prints the best
-row without shift as CTranslate2 writes it in a config.json, `{"alignment_heads": [[layer, head]]}`, with all heads of
-the layer for their mean.
+One pass over the pairs ranks all layers and heads (-, in JSON null: the mean over the heads of a layer), plain and
+shifted by one step. --save writes a copy of the model with the first row in its config: the method `attention` then
+uses that layer and head, and so does `align` if no --method is given and the model has no alignment head.
+--ctranslate2 prints the best row without shift in the format of CTranslate2's config.json,
+`{"alignment_heads": [[layer, head]]}`, with all heads of the layer for a mean.
 
 Examples:
   hf-nmt-interp best-attention --gold gold.txt train.en train.de

@@ -7,7 +7,7 @@ c_ci, s_ci  half the 95 % confidence interval of the difference from the row abo
 a_ci        half the 95 % confidence interval of aer, over bootstrap samples of the pairs
 sec         processor time per gold pair, in batches
 MB          peak memory, minus what was in use before
-The row `align` is what the verb align uses when no method is named.
+The row `align` is what `align` uses without --method.
 
 Examples:
   hf-nmt-interp compare-methods --method lrp --method alti --gold gold.txt train.en train.de "I like tea."

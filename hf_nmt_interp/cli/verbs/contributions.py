@@ -1,7 +1,7 @@
 """Source share, entropies and position influence by target position, over many sentences.
 
-For each position the mean over the sentences that reach it, with a 95 % confidence interval. The papers take
-sentences of one length: --source-tokens and --target-tokens keep those.
+Each position has the mean over the sentences that are long enough, with a 95 % confidence interval. The papers use
+sentences of one length: select them with --source-tokens and --target-tokens.
 
 source_contribution  share of the source in what source and prefix contributed to the step
 source_part          the same, with what the start token contributed in the total
@@ -9,15 +9,15 @@ source_entropy       how spread the source contributions are (nats)
 prefix_entropy       how spread the prefix contributions are (nats)
 position_influence   influence of the source position on the whole translation, 1 on average
 
-With --prefix, --lengths, --compare (e.g. mle=runs/mle mrt=runs/mrt), --checkpoints or --figure it is a study on
-sentence pairs of one source and one target length (the most frequent ones if not given), or several. It needs
-references and also gives:
+With --prefix, --lengths, --compare (e.g. mle=runs/mle mrt=runs/mrt), --checkpoints or --figure it runs a study on
+sentence pairs of one source and one target length, or of several (default: the most frequent lengths). A study needs
+references and adds:
 accuracy             share of the reference's tokens that are the model's first choice
 kl_to_final          distance of the tokens' influences from those of the model named by --final
-A line on stderr says how many pairs have these lengths; n is the number of sentences of a row. json and tsv have all
-columns; a table leaves out those that are the same in all rows.
+The number of pairs with these lengths is printed on stderr; n is the number of sentences of a row. json and tsv have
+all columns; the table omits those that are the same in all rows.
 
-With --shards the statistics of each sentence of a corpus are written; merge gives their means.
+With --shards it writes the statistics of each sentence of a corpus; `merge` computes their means.
 
 Examples:
   hf-nmt-interp contributions "I like tea." "She has a red car." "We are at home."
@@ -55,15 +55,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for flag, what in (("--source-tokens", "sources"), ("--target-tokens", "translations")):
         parser.add_argument(flag, type=arguments.positive, metavar="N", help=f"only {what} of N tokens, with EOS")
     study = parser.add_argument_group("study")
-    study.add_argument("--prefix", nargs="+", choices=PREFIXES, help="what the decoder reads (default: reference)")
+    study.add_argument(
+        "--prefix", nargs="+", choices=PREFIXES, help="prefix that the decoder reads (default: reference)"
+    )
     help = "source and target tokens, with EOS, of each set of sentence pairs, e.g. 20,23 16,19"
     study.add_argument("--lengths", nargs="+", type=_lengths, metavar="S,T", help=help)
-    help = "take pairs whose sides are up to N tokens shorter or longer, too (default: 0)"
+    help = "also use pairs whose sides are up to N tokens shorter or longer (default: 0)"
     study.add_argument("--within", type=int, metavar="N", help=help)
-    study.add_argument("--compare", nargs="+", metavar="[LABEL=]NAME", help="models, instead of --model")
+    study.add_argument("--compare", nargs="+", metavar="[LABEL=]NAME", help="models to compare, instead of --model")
     study.add_argument("--checkpoints", metavar="RUN", help="all checkpoints of a training run, compared to its last")
     study.add_argument("--final", metavar="LABEL", help="the model that the others' influences are compared with")
-    study.add_argument("--pairs", type=arguments.positive, metavar="N", help="at most N (default: 200)")
+    study.add_argument(
+        "--pairs", type=arguments.positive, metavar="N", help="use at most N pairs of each length (default: 200)"
+    )
     arguments.add_figure(study, "the curves")
     arguments.add_translating(parser)
     add_corpus(parser)

@@ -1,9 +1,9 @@
-"""Translate a few sentences with the translator in the box and explain every word, offline.
+"""Translate a few sentences with a bundled translator and explain every word, offline.
 
 For each sentence it shows the translation with numbered word links. Below, for each word: how much of the decision
 came from the source, the most relevant source word and, where the source has less than 70 %, the most relevant earlier
-word of the translation, all by layer-wise relevance propagation. A web page has all numbers: demo.html, which replaces
-the page of an earlier demo but no other file, or --output.
+word of the translation, all by layer-wise relevance propagation. All numbers are on a web page, demo.html or --output;
+the default replaces the page of an earlier demo, but no other file.
 
 Examples:
   hf-nmt-interp demo
@@ -49,12 +49,14 @@ class DefaultPage(OutputFile):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="your own sentences (default: five of ours)")
+    parser.add_argument(
+        "sentences", nargs="*", metavar="SENTENCE", help="your own sentences (default: five built-in ones)"
+    )
     model = parser.add_mutually_exclusive_group()
     help = "direction of the bundled translator: %(choices)s (default: en-de)"
     model.add_argument("--language", choices=list(SENTENCES), metavar="DIRECTION", help=help)
     model.add_argument("--model", metavar="NAME", help="another translator: a folder or a Hub id")
-    help = "the page; replaced if it exists (default: %(default)s, replaced if a demo wrote it)"
+    help = "page to write; replaced if it exists (default: %(default)s, replaced only if a demo wrote it)"
     parser.add_argument("--output", type=_page, default=DefaultPage("demo.html"), metavar="FILE", help=help)
     parser.set_defaults(formats=("html",))
 

@@ -29,8 +29,17 @@ class AlignmentHeadConfig:
 
 def aligned_config(family: Any, module: str = __name__) -> Any:
     """The configuration of a family's models with an alignment head, e.g. `AlignedBartConfig`."""
-    names = {"model_type": f"aligned_{family.model_type}", "__module__": module}
-    return type(f"Aligned{family.__name__}", (AlignmentHeadConfig, family), names)
+    name = f"Aligned{family.__name__}"
+    doc = f"""`{family.__name__}` with an alignment head: the fields of `AlignmentHeadConfig` are added."""
+    example = f"""
+
+    >>> from hf_nmt_interp import {name}
+    >>> {name}(alignment_layer=3).alignment_heads
+    8
+    """
+    doc += example if module == __name__ else ""  # others are not public
+    names = {"model_type": f"aligned_{family.model_type}", "__module__": module, "__doc__": doc}
+    return type(name, (AlignmentHeadConfig, family), names)
 
 
 AlignedMarianConfig, AlignedBartConfig, AlignedMBartConfig = map(

@@ -169,8 +169,24 @@ class AlignmentHeadMixin(PreTrainedModel):
 
 def aligned_model(family: Any, config: Any, module: str = __name__) -> Any:
     """A family's models with an alignment head, e.g. `AlignedBartForConditionalGeneration`."""
-    names = {"config_class": config, "__module__": module}
-    return type(f"Aligned{family.__name__}", (AlignmentHeadMixin, family), names)
+    name = f"Aligned{family.__name__}"
+    layers = "num_layers=2, num_heads=4, d_kv=4" if "T5" in name else "encoder_layers=2, decoder_layers=2"
+    doc = f"""`{family.__name__}` with a head that is trained to align words: see `AlignmentHeadMixin`.
+
+    `{name}.from_pretrained` also loads a plain checkpoint of the family, with a new head.
+    """
+    example = f"""
+    >>> import torch
+    >>> from hf_nmt_interp import {config.__name__}, {name}
+    >>> config = {config.__name__}(vocab_size=20, pad_token_id=1, d_model=16, {layers})
+    >>> model = {name}(config).eval()
+    >>> ids = {{"input_ids": torch.tensor([[5, 6, 2]]), "decoder_input_ids": torch.tensor([[1, 7]])}}
+    >>> model(**ids, output_alignment=True).alignment.shape
+    torch.Size([1, 2, 3])
+    """
+    doc += example if module == __name__ else ""  # others are not public
+    names = {"config_class": config, "__module__": module, "__doc__": doc}
+    return type(name, (AlignmentHeadMixin, family), names)
 
 
 AlignedMarianMTModel = aligned_model(transformers.MarianMTModel, AlignedMarianConfig)

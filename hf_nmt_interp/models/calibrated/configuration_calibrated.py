@@ -37,8 +37,15 @@ class CalibratedAttentionConfig:
 
 def _calibrated(family: Any) -> Any:
     """The configuration of a family's calibrated models, e.g. `CalibratedBartConfig`."""
-    names = {"model_type": f"calibrated_{family.model_type}", "__module__": __name__}
-    return type(f"Calibrated{family.__name__}", (CalibratedAttentionConfig, family), names)
+    name = f"Calibrated{family.__name__}"
+    doc = f"""`{family.__name__}` with calibrated cross-attention: the fields of `CalibratedAttentionConfig` are added.
+
+    >>> from hf_nmt_interp import {name}
+    >>> {name}(fusion="anneal").anneal_steps
+    100000.0
+    """
+    names = {"model_type": f"calibrated_{family.model_type}", "__module__": __name__, "__doc__": doc}
+    return type(name, (CalibratedAttentionConfig, family), names)
 
 
 CalibratedMarianConfig, CalibratedBartConfig = map(_calibrated, (MarianConfig, BartConfig))

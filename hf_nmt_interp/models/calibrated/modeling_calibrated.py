@@ -180,8 +180,21 @@ class CalibratedAttentionMixin(PreTrainedModel):
 
 def _make(family: Any, config: Any) -> Any:
     """A family's models with calibrated cross-attention, e.g. `CalibratedBartForConditionalGeneration`."""
-    names = {"config_class": config, "__module__": __name__}
-    return type(f"Calibrated{family.__name__}", (CalibratedAttentionMixin, family), names)
+    name = f"Calibrated{family.__name__}"
+    doc = f"""`{family.__name__}` with calibrated cross-attention: see `CalibratedAttentionMixin`.
+
+    `{name}.from_pretrained` also loads a plain checkpoint of the family, with new mask networks.
+
+    >>> import torch
+    >>> from hf_nmt_interp import {config.__name__}, {name}
+    >>> layers = {{"encoder_layers": 2, "decoder_layers": 2}}
+    >>> model = {name}({config.__name__}(vocab_size=20, pad_token_id=1, d_model=16, **layers)).eval()
+    >>> ids = {{"input_ids": torch.tensor([[5, 6, 2]]), "decoder_input_ids": torch.tensor([[1, 7]])}}
+    >>> [mask.shape for mask in model(**ids, output_calibration=True).masks]
+    [torch.Size([1, 16, 2, 3]), torch.Size([1, 16, 2, 3])]
+    """
+    names = {"config_class": config, "__module__": __name__, "__doc__": doc}
+    return type(name, (CalibratedAttentionMixin, family), names)
 
 
 CalibratedMarianMTModel = _make(transformers.MarianMTModel, CalibratedMarianConfig)

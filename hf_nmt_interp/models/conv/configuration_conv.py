@@ -17,6 +17,9 @@ class ConvSeq2SeqConfig(PreTrainedConfig):
         dropout: of embeddings, of the input of each convolution and before the output projection.
         tie_word_embeddings: one embedding matrix for source and target.
         tie_output: use it as the output projection too.
+
+    >>> ConvSeq2SeqConfig(vocab_size=1000, kernel_size=5).num_hidden_layers
+    3
     """
 
     model_type = "conv_seq2seq"

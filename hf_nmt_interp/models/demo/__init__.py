@@ -1,4 +1,4 @@
-"""The translators in the box: small Marian models that come with the package, for offline use."""
+"""The bundled translators: small Marian models that come with the package, for offline use."""
 
 from pathlib import Path
 from typing import Any
@@ -9,14 +9,14 @@ _HERE = Path(__file__).parent
 
 
 def box() -> list[str]:
-    """Directions of the translators in the box."""
+    """Directions of the bundled translators."""
     return sorted(path.parent.name for path in _HERE.glob("*/config.json"))
 
 
 def demo_folder(direction: str = "en-de") -> Path:
-    """Where a translator of the box is kept, as `save_pretrained` writes it."""
+    """Folder of a bundled translator, as `save_pretrained` writes it."""
     if direction not in box():
-        raise InputError("direction", direction, "is not in the box", f"it has {', '.join(box())}")
+        raise InputError("direction", direction, "is not a bundled translator", f"choose from {', '.join(box())}")
     return _HERE / direction
 
 
@@ -28,7 +28,7 @@ def find_model(name: str, argument: str = "--model") -> str:
         return str(demo_folder(name.removeprefix("demo:")))
     except InputError as error:
         known = ", ".join(f"demo:{direction}" for direction in box())
-        raise error.at(argument=argument, value=name, remedy=f"it has {known}") from error
+        raise error.at(argument=argument, value=name, remedy=f"choose from {known}") from error
 
 
 def load_demo(direction: str = "en-de") -> tuple[Any, Any]:

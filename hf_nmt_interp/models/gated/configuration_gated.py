@@ -54,8 +54,15 @@ class GatedHeadsConfig:
 
 def _gated(family: Any) -> Any:
     """The configuration of a family's gated models, e.g. `GatedBartConfig`."""
-    names = {"model_type": f"gated_{family.model_type}", "__module__": __name__}
-    return type(f"Gated{family.__name__}", (GatedHeadsConfig, family), names)
+    name = f"Gated{family.__name__}"
+    doc = f"""`{family.__name__}` with gates on attention heads: the fields of `GatedHeadsConfig` are added.
+
+    >>> from hf_nmt_interp import {name}
+    >>> {name}(gated_attentions="encoder").gate_init
+    3.0
+    """
+    names = {"model_type": f"gated_{family.model_type}", "__module__": __name__, "__doc__": doc}
+    return type(name, (GatedHeadsConfig, family), names)
 
 
 GatedMarianConfig, GatedBartConfig, GatedMBartConfig = map(_gated, (MarianConfig, BartConfig, MBartConfig))

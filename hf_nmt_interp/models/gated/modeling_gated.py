@@ -160,7 +160,21 @@ def _open_heads(attention: Attention) -> list[int]:
 
 def _gated(family: Any, config: Any) -> Any:
     """A family's models with gates, e.g. `GatedBartForConditionalGeneration`."""
-    return type(f"Gated{family.__name__}", (GatedHeadsMixin, family), {"config_class": config, "__module__": __name__})
+    name = f"Gated{family.__name__}"
+    layers = "num_layers=2, num_heads=4, d_kv=4" if "T5" in name else "encoder_layers=2, decoder_layers=2"
+    doc = f"""`{family.__name__}` whose attention heads can be gated and pruned: see `GatedHeadsMixin`.
+
+    `{name}.from_pretrained` also loads a plain checkpoint of the family, with open gates.
+
+    >>> from hf_nmt_interp import {config.__name__}, {name}
+    >>> config = {config.__name__}(vocab_size=20, pad_token_id=1, d_model=16, {layers})
+    >>> model = {name}(config)
+    >>> model.set_kept_heads({{"encoder": [[0, 2], [3]]}})
+    >>> model.prune().kept_heads()["encoder"]
+    [[0, 2], [3]]
+    """
+    names = {"config_class": config, "__module__": __name__, "__doc__": doc}
+    return type(name, (GatedHeadsMixin, family), names)
 
 
 GatedMarianMTModel = _gated(transformers.MarianMTModel, GatedMarianConfig)

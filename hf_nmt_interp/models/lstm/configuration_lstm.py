@@ -32,6 +32,9 @@ class LuongSeq2SeqConfig(PreTrainedConfig):
         init_range: weights are drawn from [-init_range, init_range], 0.1 in Luong et al. 2015.
         tie_word_embeddings: one embedding matrix for source and target.
         tie_output: use it as the output projection too; needs `embedding_size == hidden_size`.
+
+    >>> LuongSeq2SeqConfig(vocab_size=1000, attention_mode="uniform").attention
+    'general'
     """
 
     model_type = "luong_seq2seq"
@@ -82,6 +85,9 @@ class LSTMAttentionConfig(PreTrainedConfig):
         attention_mode: "learned"; "uniform" (each state has weight 1 / L); "frozen" (it keeps its initial values).
         dropout: between layers.
         init_range: weights are drawn from [-init_range, init_range].
+
+    >>> LSTMAttentionConfig(vocab_size=1000, num_labels=3).num_labels
+    3
     """
 
     model_type = "lstm_attention"

@@ -308,6 +308,11 @@ class LSTMAttentionForSequenceClassification(LSTMPreTrainedModel):
     """a_l = v' ReLU(Q h_l), alpha = softmax(a), p = softmax over [0, W' sum of alpha h] (eq. 7, 8).
 
     The first class has logit 0: for two classes p of the second is the paper's sigmoid.
+
+    >>> model = LSTMAttentionForSequenceClassification(LSTMAttentionConfig(vocab_size=20, num_labels=2)).eval()
+    >>> found = model(input_ids=torch.tensor([[3, 4, 5]]), output_attentions=True)
+    >>> found.logits.shape, found.attentions[0].shape
+    (torch.Size([1, 2]), torch.Size([1, 1, 1, 3]))
     """
 
     config_class = LSTMAttentionConfig

@@ -10,6 +10,9 @@ class BagOfWordsConfig(PreTrainedConfig):
         vocab_size: input vocabulary.
         output_size: number of output words or classes; None for `vocab_size`.
         embedding_size: d, 256 in appendix A.10.
+
+    >>> BagOfWordsConfig(vocab_size=20).output_size
+    20
     """
 
     model_type = "bag_of_words_proxy"

@@ -16,6 +16,9 @@ function widest(texts, size) {
   return Math.max(0, ...texts.map((text) => pen.measureText(text).width));
 }
 
+const LONGEST = 30; // characters of a label: repeated subwords can make a word of hundreds
+const short = (text) => (text.length > LONGEST ? text.slice(0, LONGEST - 1) + "…" : text);
+
 const label = (text, x, y, anchor, size = 15, colour = "var(--text)") =>
   shape("text", { x, y, "text-anchor": anchor, "font-size": size, "font-family": "system-ui, sans-serif" }, { fill: colour }, text);
 
@@ -27,8 +30,8 @@ function paper(width, height, ...children) {
 
 // Source words on the left, target words on the right; thick lines are links, thin ones relevance.
 function lineView(card, panel, shown) {
-  const left = EDGE + widest(shown.source_tokens, 15), right = left + SPAN;
-  const width = right + widest(shown.target_tokens, 15) + EDGE;
+  const left = EDGE + widest(shown.source_tokens.map(short), 15), right = left + SPAN;
+  const width = right + widest(shown.target_tokens.map(short), 15) + EDGE;
   const height = ROW * Math.max(shown.source_tokens.length, shown.target_tokens.length) + EDGE;
   const y = (i) => ROW * i + ROW / 2 + 5;
   const line = (i, t, kind, style) => {
@@ -45,9 +48,9 @@ function lineView(card, panel, shown) {
     });
     (shown.links?.[t] ?? []).forEach((i) => line(i, t, "link", { strokeWidth: 2.5, strokeOpacity: "0.9" }));
   });
-  const sources = shown.source_tokens.map((text, i) => label(text, left, y(i) + 5, "end"));
+  const sources = shown.source_tokens.map((text, i) => label(short(text), left, y(i) + 5, "end"));
   const targets = shown.target_tokens.map((text, t) => {
-    const node = label(text, right, y(t) + 5, "start");
+    const node = label(short(text), right, y(t) + 5, "start");
     node.classList.add("unit");
     node.addEventListener("click", () => panel.targets[t].focus());
     return node;
@@ -67,8 +70,8 @@ function showLine(line, t) {
 // The heat map as a drawing, for files: the table of the page cannot be saved as a picture.
 function mapDrawing(panel) {
   const { shown } = panel, cell = 26, parts = areParts(shown), T = shown.target_tokens.length;
-  const names = [...shown.source_tokens, "", "start", ...shown.target_tokens.slice(0, T - 1)];
-  const left = EDGE + widest(shown.target_tokens, 13) + 8, top = EDGE + widest(names, 13) + 8;
+  const names = [...shown.source_tokens, "", "start", ...shown.target_tokens.slice(0, T - 1)].map(short);
+  const left = EDGE + widest(shown.target_tokens.map(short), 13) + 8, top = EDGE + widest(names, 13) + 8;
   const x = (c) => left + cell * c, drawn = [];
   names.forEach((text, c) => {
     const node = label(text, 0, 0, "start", 13);
@@ -77,7 +80,7 @@ function mapDrawing(panel) {
   });
   shown.target_tokens.forEach((text, t) => {
     const y = top + cell * t, before = shown.prefix[t].slice(0, t + (level === "word" ? 1 : 0));
-    drawn.push(label(text, left - 6, y + 18, "end", 13));
+    drawn.push(label(short(text), left - 6, y + 18, "end", 13));
     const sides = [[shown.source[t], shown.source_special, 0],
       [[shown.start[t], ...before], [false, ...shown.target_special], shown.source_tokens.length + 1]];
     for (const [values, special, from] of sides) {

@@ -16,7 +16,7 @@ function largeMap(kind, title, bytes) {
     const values = [...bytes.subarray(r * kind.columns.length, (r + 1) * kind.columns.length)].map((v) => v / 255);
     return make("tr", {}, make("th", { scope: "row", textContent: text }), ...values.map((value, c) => {
       const cell = make("td", { textContent: value < 0.015 ? "" : Math.round(100 * value) });
-      cell.ariaLabel = cell.dataset.tip = text + " looks at " + kind.columns[c] + ": " + value.toFixed(2);
+      cell.ariaLabel = cell.dataset.tip = text + " attends to " + kind.columns[c] + ": " + value.toFixed(2);
       shade(cell, value, 1);
       return cell;
     }));
@@ -41,7 +41,7 @@ function headGrid(kind) {
       grid.append(button);
     });
   });
-  return [make("h3", { textContent: kind.name + ": lines look at columns" }), grid, place];
+  return [make("h3", { textContent: kind.name + ": rows attend to columns" }), grid, place];
 }
 
 function headBrowser(kinds) {

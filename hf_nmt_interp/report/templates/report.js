@@ -120,7 +120,7 @@ function heatMap(panel, shown) {
   const group = (text, span) => make("th", { colSpan: span, scope: "colgroup", textContent: text });
   const head = make("thead", {},
     make("tr", {}, make("td"), group("source " + unitName() + "s", shown.source_tokens.length), make("td", { className: "gap" }),
-      group("target " + unitName() + "s before", columns + 1), make("td", { className: "gap" })),
+      group("earlier target " + unitName() + "s", columns + 1), make("td", { className: "gap" })),
     make("tr", {}, make("td"), ...shown.source_tokens.map(column), make("td", { className: "gap" }),
       column("start"), ...shown.target_tokens.slice(0, columns).map(column), make("td", { className: "gap" }),
       ...(shown.shares ? [make("th", { scope: "col", textContent: "from the source" })] : []),
@@ -206,7 +206,7 @@ function describe(shown, t) {
     " " + (parts ? percent(source[i]) : source[i].toPrecision(2))));
   if (shown.shares) {
     line.push(" · " + percent(shown.shares[t]) + " from the source (relevance: source " + percent(sum(source)) +
-      ", words before " + percent(sum(shown.prefix[t])) + ", start token " + percent(shown.start[t]) + ")");
+      ", earlier words " + percent(sum(shown.prefix[t])) + ", start token " + percent(shown.start[t]) + ")");
   }
   if (shown.log_probs && shown.log_probs[t] !== null) {
     line.push(" · log p " + shown.log_probs[t].toFixed(2) + " (p " + Math.exp(shown.log_probs[t]).toPrecision(2) + ")");
