@@ -1,4 +1,4 @@
-"""Make the pictures of the page and of the app: report.png, methods.png and app.png.
+"""Make the pictures of the pages and of the app: report.png, methods.png, checking.png and app.png.
 
 Needs Chromium and the extras `browser` and `app`:
   python docs/screenshots.py
@@ -14,10 +14,16 @@ from playwright.sync_api import expect, sync_playwright
 
 import hf_nmt_interp as hni
 from hf_nmt_interp.report.app import make_app
+from hf_nmt_interp.report.checks import render_checks
 from hf_nmt_interp.report.html import render
 
 HERE = Path(__file__).parent
 SENTENCE = "The cat is sleeping on the sofa."
+CHECKED = {
+    f"{SENTENCE} It is raining.": "Die Katze schläft auf dem Sofa.",
+    "She has a red car.": "Heute regnet es in Berlin.",
+    "I like tea.": "Ich mag Tee.",
+}
 
 
 def take(page: Any, name: str, width: int, height: int) -> None:
@@ -45,6 +51,13 @@ def main() -> None:
             if name == "methods":
                 page.get_by_label("Show").select_option("all together")
             take(page, name, 1000, height)
+        file = Path(folder) / "checking.html"
+        checks = hni.check(model, tokenizer, list(CHECKED), list(CHECKED.values()))
+        rows = [{"line": n, **check.to_dict()} for n, check in enumerate(checks, 1)]
+        file.write_text(render_checks(rows), encoding="utf-8")
+        page.goto(file.as_uri())
+        page.set_viewport_size({"width": 1000, "height": 600})
+        page.screenshot(path=HERE / "checking.png", full_page=True)
         page.goto(address)
         page.get_by_role("button", name="Translate and explain").click()
         page.frame_locator("iframe").locator("ul.words li.word").first.wait_for()

@@ -157,7 +157,6 @@ def test_pictures_and_links_exist():
 INDEX = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 ABOUT_ALL = {"robustness.md", "methods.md", "limits.md", "papers.md"}  # not of one capability
 NO_PICTURE = {
-    "checking.md",
     "corpora.md",
     "sharing.md",
     "training.md",

@@ -12,11 +12,13 @@ from hf_nmt_interp.analysis.own_attention import AttentionChoice
 from hf_nmt_interp.analysis.signals import SIGNALS, chosen_signals
 from hf_nmt_interp.analysis.signals.coverage import AttentionCoverage, attention_coverage
 from hf_nmt_interp.analysis.signals.information import Information, information
-from hf_nmt_interp.analysis.signals.reading import Reading, by_word, is_mark, read, smoothed
+from hf_nmt_interp.analysis.signals.reading import Reading, by_word, clauses, is_mark, read, smoothed
 from hf_nmt_interp.decoding.pairs import SHOWN, Pairs, Text
 from hf_nmt_interp.decoding.translators import takes_names
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.tokens import TokenWords
+
+OMITTED_CLAUSE = "omitted_clause"  # a kind of error that needs no combination: a clause without a covered word
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Verdict:
     """One kind of error in one line.
 
     Attributes:
-        score: P(error) by the fitted combination.
+        score: P(error) by the fitted combination; of `omitted_clause`, 1 - `clause_maximum`.
         found: whether it is above the threshold.
         threshold: of the score.
         false_alarms: share of the labelled good lines that are above the threshold, cross-validated.
@@ -44,7 +46,8 @@ class Check:
         source: its words.
         target: words of its translation, given or generated.
         target_text: the translation.
-        verdicts: by kind of error: detached, omission, repetition; only those whose signals were computed.
+        verdicts: by kind of error: detached, omission, repetition, omitted_clause; only those whose signals were
+            computed.
         untranslated: source words that are not translated.
         unsupported: target words without support in the source.
         untranslated_text: the same, as phrases.
@@ -163,10 +166,13 @@ def judge(reading: Reading, names: Sequence[str], combination: Combination) -> C
     """The verdicts on a reading by the signals of these names."""
     signals = {name: SIGNALS[name].score(reading) for name in names}
     verdicts = {}
-    for kind, detector in combination.detectors.items():
-        if detector.weights.keys() <= signals.keys():
-            score, limit = detector.score(signals), detector.limit
-            verdicts[kind] = Verdict(score, score > limit.threshold, limit.threshold, limit.false_alarms)
+    for kind in kinds(names, combination):
+        if kind == OMITTED_CLAUSE and (limit := combination.clause):
+            score, threshold = 1 - clause_maximum(reading), 1 - limit.threshold
+        else:
+            detector = combination.detectors[kind]
+            score, limit, threshold = detector.score(signals), detector.limit, detector.limit.threshold
+        verdicts[kind] = Verdict(score, score > threshold, threshold, limit.false_alarms)
     source, target = reading.pair.source, reading.pair.target
     missing: list[int] = []
     alone: list[int] = []
@@ -177,6 +183,19 @@ def judge(reading: Reading, names: Sequence[str], combination: Combination) -> C
     phrases = _phrases(missing, source), _phrases(alone, target)
     parts = {" ".join(source.words[p.first : p.end]): p.gain for p in reading.parts or () if p.gain > 0}
     return Check(source.words, target.words, target.text, verdicts, missing, alone, *phrases, signals, parts)
+
+
+def kinds(names: Sequence[str], combination: Combination) -> list[str]:
+    """Kinds of errors that signals of these names can find."""
+    found = [kind for kind, detector in combination.detectors.items() if detector.weights.keys() <= set(names)]
+    return found + [OMITTED_CLAUSE] * bool(combination.clause and AttentionCoverage.name in names)
+
+
+def clause_maximum(reading: Reading) -> float:
+    """Least over the clauses of the source of the largest smoothed coverage of a word; 1 without words."""
+    values = source_coverage(reading)
+    found = [values[first:end] for first, end in clauses(reading.pair.source.words)]
+    return float(min((np.nanmax(own) for own in found if np.isfinite(own).any()), default=1.0))
 
 
 def source_coverage(reading: Reading) -> np.ndarray:

@@ -74,12 +74,15 @@ class Combination:
         detectors: of each kind of error: detached, omission, repetition.
         coverage: source words with a smoothed attention coverage below it are untranslated.
         information: target words with a smoothed information below it have no support.
+        clause: lines with a clause in which the coverage of every source word is below it omit that clause; None in
+            files that do not have it.
     """
 
     about: dict[str, Any]
     detectors: dict[str, Detector]
     coverage: Threshold
     information: Threshold
+    clause: Threshold | None = None
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON."""
@@ -94,7 +97,9 @@ class Combination:
                 kind: Detector(**{**one, "limit": Threshold(**one["limit"])})
                 for kind, one in found["detectors"].items()
             }
-            words = {name: Threshold(**found[name]) for name in ("coverage", "information")}
+            words = {
+                name: Threshold(**found[name]) for name in ("coverage", "information", "clause") if found.get(name)
+            }
             unknown = {name for one in detectors.values() for name in one.weights} - SIGNALS.keys()
             if unknown:
                 raise ValueError(f"unknown signal {min(unknown)}")

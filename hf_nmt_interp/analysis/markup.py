@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, overload
 from hf_nmt_interp.analysis.alignment import WordAlignment, align_words
 from hf_nmt_interp.decoding.translators import takes_names
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.text.markup import CLOSING, SEPARATOR, Node, parse, sentences, separated, separates, strip_markup
+from hf_nmt_interp.text.markup import CLOSING, SEPARATOR, Node, is_block, parse, sentences, separates, strip_markup
 from hf_nmt_interp.text.pharaoh import Links
 from hf_nmt_interp.text.tokens import as_sentences, separate_punctuation
 
@@ -92,7 +92,7 @@ def transfer_markup(
     source = as_sentences("source", source)
     if wrong := [text for text in source if not isinstance(text, str)]:
         raise InputError("source", None, f"{wrong[0]!r} is not text")
-    trees = [parse(text) if links is not None else _parse(separated(text), _ampersand(tokenizer)) for text in source]
+    trees = [parse(text) if links is not None else _parse(text, _ampersand(tokenizer)) for text in source]
     plain = [text for _, text in trees]
     if links is not None and targets is None:
         raise InputError("targets", None, "needed if links are given")
@@ -183,8 +183,8 @@ def _transfer(root: Node, words: Words) -> str:
     )
     spaced = [gap not in (0, n) and starts[gap] in breaks for gap in range(n + 1)]
     after = [*target_words, ""]
-    free = [gap in (0, n) or spaced[gap] or after[gap].startswith(CLOSING) for gap in range(n + 1)]
-    placing = _Placing(_locate(source_words, root), free, links, more, words.sentences, target_words)
+    wide = [gap in (0, n) or spaced[gap] for gap in range(n + 1)]
+    placing = _Placing(_locate(source_words, root), wide, links, more, words.sentences, target_words)
     placing.set_read_apart(root)
     for gap, mark in placing.marks(root, (0, n)):
         marks[gap].append(mark)
@@ -216,13 +216,21 @@ class _Mark(NamedTuple):
     text: str
     closes: bool = False  # an element that covers words
     spaces: tuple[bool, bool] | None = None  # of a point, or of an element without words
+    loose: tuple[bool, bool] = (False, False)  # whether whitespace touches it in the source: before, after
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether `_tidy` drops the space before it: a point, a tag of entities."""
+        return self.spaces is not None or self.text[:1] == "&"
 
 
 def _render(marks: list[_Mark], first: bool, spaced: bool, next_word: str) -> str:
     """The marks of a gap with its space; points get spaces as in the source where `_tidy` drops them again."""
-    if any(map(separates, (mark.text for mark in marks))) and all(not any(mark.spaces or ()) for mark in marks):
-        spaced = False  # `&nbsp;` or `<br>` is the space
     before_punctuation = next_word.startswith(CLOSING) or not next_word
+    separators = [mark for mark in marks if separates(mark.text) or is_block(mark.text)]
+    is_space = bool(separators) and not any(any(mark.loose) for mark in separators)
+    if spaced and is_space and (not before_punctuation or next_word.startswith("%")):
+        return _as_in_source(marks)  # `&nbsp;`, `<br>` or `</li><li>` is the space
     if spaced:  # closing tags and points that follow a word stand before the space
         cut = 1 + max((n for n, mark in enumerate(marks) if mark.closes), default=-1)
         while cut < len(marks) and marks[cut].spaces == (False, True):
@@ -235,25 +243,35 @@ def _render(marks: list[_Mark], first: bool, spaced: bool, next_word: str) -> st
         return "".join(mark.text for mark in marks)
     left = [" " * (mark.spaces is not None and mark.spaces[0]) + mark.text for mark in marks[:cut]]
     wide = spaced and before_punctuation
-    right = [mark.text + " " * (mark.spaces is not None and (mark.spaces[1] or wide)) for mark in marks[cut:]]
+    right = [
+        mark.text + " " * ((mark.spaces is not None and mark.spaces[1]) or (wide and mark.is_dropped))
+        for mark in marks[cut:]
+    ]
     return "".join([*left, " " * spaced, *right])
 
 
+def _as_in_source(marks: list[_Mark]) -> str:
+    """Marks with the whitespace that touches them in the source."""
+    gaps = [False, *(mark.loose[1] for mark in marks)], [*(mark.loose[0] for mark in marks), False]
+    spaces = [" " * (after or before) for after, before in zip(*gaps, strict=True)]
+    return "".join(chain(*zip(spaces, (*(mark.text for mark in marks), ""), strict=True)))
+
+
 class _Placing:
-    """Finds a span of target words for each element and a gap for each point; `free` gaps may take a word."""
+    """Finds a span of target words for each element and a gap for each point; `wide` gaps may take a space."""
 
     def __init__(
         self,
         words: list[Span],
-        free: list[bool],
+        wide: list[bool],
         links: Links,
         more: Links,
         sentences: list[tuple[Span, Span]],
         target_words: list[str],
     ) -> None:
-        self.words, self.free, self.sentences, self.target_words = words, free, sentences, target_words
+        self.words, self.wide, self.sentences, self.target_words = words, wide, sentences, target_words
         self.read: dict[int, Node] = {}  # points that were translated, by the target words that they replace
-        size = len(free) - 1
+        size = len(wide) - 1
         self.linked = [{i for i, j in links if j == target} for target in range(size)]  # source words of each target
         self.more = [own | {i for i, j in more if j == target} for target, own in enumerate(self.linked)]
 
@@ -270,10 +288,11 @@ class _Placing:
             if child.is_read and start < end:
                 self.read[start] = child
                 continue
-            yield start, _Mark(child.open, spaces=child.spaces if child.is_point else None)
+            yield start, _Mark(child.open, False, child.spaces if child.is_point else None, child.loose)
             if not child.is_point:
                 yield from self.marks(child, (start, end))
-                yield end, _Mark(child.close, start < end, None if start < end else (False, False))
+                spaces = None if start < end else (False, False)
+                yield end, _Mark(child.close, start < end, spaces, child.close_loose)
 
     def set_read_apart(self, node: Node) -> None:
         """Keep the links of words that stand for points: they say nothing about elements."""
@@ -352,16 +371,17 @@ class _Placing:
         for start, end in taken:
             if start < gap < end:
                 gap = start if gap - start <= end - gap else end
-        if node.is_word or separates(node.open):
-            inner = {n for start, end in taken for n in range(start + 1, end)}
-            near = (
-                range(span[0], span[1] + 1)
-                if node.is_word
-                else range(max(gap - 1, span[0]), min(gap + 1, span[1]) + 1)
-            )
-            free = [n for n in near if self.free[n] and n not in inner]
-            gap = min(free, key=lambda n: abs(n - gap), default=gap)
-        return gap
+        if not node.is_word and not separates(node.open):
+            return gap
+        inner = {n for start, end in taken for n in range(start + 1, end)}
+        words = [*self.target_words, ""]
+        near = [
+            n
+            for n in range(span[0], span[1] + 1)
+            if n not in inner and (self.wide[n] or (node.is_word and words[n].startswith(CLOSING)))
+        ]
+        ends = () if node.is_word or not (before and after) else (0, len(self.wide) - 1)  # no place between words
+        return min(near, key=lambda n: (n in ends, abs(n - gap), n < gap), default=gap)
 
 
 def _options(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hf_nmt_interp.analysis.checking import source_coverage, target_information
+from hf_nmt_interp.analysis.checking import OMITTED_CLAUSE, clause_maximum, source_coverage, target_information
 from hf_nmt_interp.analysis.combination import Combination, Detector, Threshold
 from hf_nmt_interp.analysis.signals import SIGNALS, chosen_signals
 from hf_nmt_interp.analysis.signals.reading import Reading, read
@@ -210,7 +210,16 @@ def fit_combination(
     coverage = words(source_coverage, KINDS["omission"])
     detached = GROUPS["fully detached"] if "full-unsupport" in labelled.labels else KINDS["detached"]
     about = {**about, "lines": len(x), "refused": labelled.refused, "l2": L2, "folds": FOLDS}
-    return Combination(about, detectors, coverage, words(target_information, detached))
+    clause = clause_threshold(labelled, false_alarms)
+    return Combination(about, detectors, coverage, words(target_information, detached), clause)
+
+
+def clause_threshold(labelled: Labelled, false_alarms: float) -> Threshold:
+    """The threshold of `clause_maximum` on lines with and without omissions."""
+    values = np.array([clause_maximum(reading) for reading in labelled.readings])
+    bad = labelled.group(KINDS["omission"])
+    good = values if bad is None else values[~bad]
+    return threshold_of(good if bad is None or not bad.any() else values[bad], good, false_alarms, above=False)
 
 
 def _words(measure: Callable[[Reading], np.ndarray], readings: Sequence[Reading]) -> np.ndarray:
@@ -288,6 +297,7 @@ def _figures(positive: np.ndarray, negative: np.ndarray) -> dict[str, float]:
 def limits_table(fitted: Combination) -> str:
     """Markdown: the threshold of every kind of error, of words too, and its measured rates."""
     rows = {f"lines: {kind}": one.limit for kind, one in fitted.detectors.items()}
+    rows |= {f"lines: {OMITTED_CLAUSE}": fitted.clause} if fitted.clause else {}
     rows |= {"source words: untranslated": fitted.coverage, "target words: unsupported": fitted.information}
     lines = ["| what | threshold | false alarms, % | found, % | good | bad |", "|---" * 6 + "|"]
     for name, limit in rows.items():

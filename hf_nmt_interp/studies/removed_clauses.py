@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hf_nmt_interp.analysis.checking import source_coverage
+from hf_nmt_interp.analysis.checking import clause_maximum, source_coverage
 from hf_nmt_interp.analysis.combination import shipped
 from hf_nmt_interp.analysis.links import extract_links
 from hf_nmt_interp.analysis.signals.reading import Reading, aligner, clauses, is_mark, read
@@ -33,7 +33,7 @@ class RemovedClauses:
         found: share of the removed words below it.
         found_lines: share of the sentences with such a word.
         auroc: of removed words against all words of complete pairs.
-        shipped: rates at the bundled threshold.
+        shipped: rates of words, and of lines with an omitted clause, at the bundled thresholds.
     """
 
     sentences: int
@@ -56,6 +56,8 @@ class RemovedClauses:
             "flagged by the threshold in the package, %": f"{100 * self.shipped['found']:.1f}",
             "its false alarms here, %": f"{100 * self.shipped['false_alarms']:.1f}",
         }
+        titles = {"found_clauses": "verdict omitted_clause, %", "false_clauses": "the same for whole translations, %"}
+        rows |= {titles[name]: f"{100 * value:.1f}" for name, value in self.shipped.items() if name in titles}
         return "\n".join(
             ["| figure | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
         )
@@ -89,6 +91,9 @@ def removed_clauses(
     threshold, own = float(np.quantile(good, false_alarms)), shipped().coverage.threshold
     lines = [(values < threshold).any() for values in scores if len(values)]
     rates = {"threshold": own, "found": float((bad < own).mean()), "false_alarms": float((good < own).mean())}
+    if limit := shipped().clause:
+        for name, readings in (("found_clauses", cut), ("false_clauses", whole)):
+            rates[name] = float(np.mean([clause_maximum(reading) < limit.threshold for reading in readings]))
     found = float((bad < threshold).mean()), float(np.mean(lines)), auroc(-bad, -good)
     return RemovedClauses(len(kept), len(bad), threshold, float((good < threshold).mean()), *found, rates)
 

@@ -1,13 +1,19 @@
 """`check`: verdicts, words and what it refuses. Also for analysis/combination.py."""
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import hf_nmt_interp as hni
+from hf_nmt_interp.analysis.checking import clause_maximum, source_coverage
 from hf_nmt_interp.analysis.combination import SHIPPED, Combination, Detector, Threshold, shipped
 from hf_nmt_interp.analysis.signals import chosen_signals
+from hf_nmt_interp.analysis.signals.reading import clauses, read
+from hf_nmt_interp.decoding.pairs import SHOWN, Pairs
 from hf_nmt_interp.errors import InputError
+from tests.reference import checking as twin
 
 SOURCE, TARGET = "The cat is sleeping on the sofa. It is raining.", "Die Katze schläft auf dem Sofa."
 NO_LIMIT = Threshold(0.5, 0.05, 0.5, 10, 10)
@@ -26,6 +32,7 @@ def test_an_omitted_sentence_and_an_added_one_are_named(box) -> None:
     )
     assert (whole.untranslated_text, whole.unsupported_text, whole.found) == ([], [], [])
     assert omitted.untranslated_text == ["It is raining."]
+    assert omitted.found == ["omitted_clause"]
     assert [omitted.source[n] for n in omitted.untranslated] == ["It", "is", "raining", "."]
     assert omitted.verdicts["omission"].score > 10 * whole.verdicts["omission"].score
     assert any("Regierung" in text for text in added.unsupported_text)
@@ -34,6 +41,22 @@ def test_an_omitted_sentence_and_an_added_one_are_named(box) -> None:
     for check in (whole, omitted, added, nothing):
         assert all(0 < verdict.false_alarms < 0.1 for verdict in check.verdicts.values())
         json.dumps(check.to_dict(), allow_nan=False)
+
+
+def test_a_clause_is_omitted_if_none_of_its_words_is_covered(box) -> None:
+    pairs = Pairs.force(*box, [SOURCE, ""], [TARGET, ""], SHOWN)
+    reading, nothing = read(box[0], pairs, ["cross"])
+    coverage = [None if np.isnan(value) else value for value in source_coverage(reading).tolist()]
+    spans = [list(range(first, end)) for first, end in clauses(reading.pair.source.words)]
+    assert clause_maximum(reading) == pytest.approx(twin.clause_maximum(coverage, spans))
+    assert clause_maximum(nothing) == 1
+    verdict = hni.check(*box, SOURCE, TARGET).verdicts["omitted_clause"]
+    assert verdict.score == pytest.approx(1 - clause_maximum(reading), abs=1e-5)
+    assert verdict.false_alarms == shipped().clause.false_alarms
+
+
+def test_weights_without_a_threshold_of_clauses_give_no_such_verdict(box) -> None:
+    assert "omitted_clause" not in hni.check(*box, SOURCE, TARGET, weights=replace(shipped(), clause=None)).verdicts
 
 
 def test_a_line_does_not_depend_on_its_batch(box) -> None:

@@ -31,10 +31,14 @@ def marked_up(draw, depth: int = 0) -> str:
             piece = draw(st.sampled_from(WORDS))
         elif kind == "point":
             piece = draw(
-                st.sampled_from(["<x# />", "{#}", "<br/> ", "<br/>", "&lt;", "&gt;", "%#$s", "<!-- # <b> -->"])
+                st.sampled_from(
+                    ["<x# />", "{#}", "<br/> ", "<br/>", "&nbsp;", "&lt;", "&gt;", "%#$s", "<!-- # <b> -->"]
+                )
             )
         else:
-            piece = draw(st.sampled_from(["<t#>", '<t# a="b">'])) + draw(marked_up(depth + 1)) + "</t#>"
+            tags = [("<t#>", "</t#>"), ('<t# a="b">', "</t#>"), ("<li>", "</li>"), ("&lt;b&gt;", "&lt;/b&gt;")]
+            first, last = draw(st.sampled_from(tags))
+            piece = first + draw(marked_up(depth + 1)) + last
         out += draw(st.sampled_from(["", " "])) + piece
     return out
 
@@ -56,12 +60,12 @@ def numbered(text: str) -> str:
 
 
 def items(text: str) -> Counter:
-    return Counter(re.findall(r"<!--.*?-->|<[^>]*>|\{\d+\}|%\d+\$s", text))
+    return Counter(re.findall(r"<!--.*?-->|<[^>]*>|&lt;/?b&gt;|&nbsp;|\{\d+\}|%\d+\$s", text))
 
 
 def parents(text: str) -> dict[str, str]:
     """The element that each element and point is in."""
-    xml = re.sub(r"\{(\d+)\}|%(\d+)\$s", lambda m: f"<p{m[1] or m[2]}/>", re.sub("<br/>|&nbsp;", "", text))
+    xml = re.sub(r"\{(\d+)\}|%(\d+)\$s", lambda m: f"<p{m[1] or m[2]}/>", re.sub("<br/>|&nbsp;|</?li>", "", text))
     root = ElementTree.fromstring(f"<root>{xml}</root>")
     return {child.tag: parent.tag for parent in root.iter() for child in parent}
 
@@ -149,6 +153,50 @@ def test_one_to_one_links_of_neighbours_are_followed_exactly(data):
         ("{0} {1}", "", set(), "{0} {1}"),
         ("<b>{0}</b>", "", set(), "<b>{0}</b>"),
         ("<b><br/> </b>!", "end.", {(0, 0)}, "end <b><br/> </b>."),
+        ("The end&nbsp;", "Das Ende.", {(0, 0), (1, 1)}, "Das Ende.&nbsp;"),
+        ("Tom&nbsp;", "Tom, komm.", {(0, 0)}, "Tom,&nbsp;komm."),
+        ("Tom&nbsp;came", "Es kam Tom", {(0, 2), (1, 1)}, "Es&nbsp;kam Tom"),
+        ("50&nbsp;% of it", "50% davon", {(0, 0), (2, 1)}, "50%&nbsp;davon"),
+        ("50&nbsp;% of it", "50 % davon", {(0, 0), (1, 1), (2, 2)}, "50&nbsp;% davon"),
+        ("<b>Tom&nbsp;</b>.", "Tom.", {(0, 0)}, "<b>&nbsp;Tom</b>."),
+        ("10&nbsp;{0} and {1}&nbsp;km", "10 und km", {(0, 0), (1, 1), (2, 2)}, "10&nbsp;{0} und {1}&nbsp;km"),
+        (
+            "<li>A b</li><li>{0} c</li> <li>d</li>",
+            "A B C D",
+            {(k, k) for k in range(4)},
+            "<li>A B</li><li>{0} C</li> <li>D</li>",
+        ),
+        ("<td>A</td><td>5</td>, b", "A 5, B", {(k, k) for k in range(3)}, "<td>A</td><td>5</td>, B"),
+        (
+            "&lt;b&gt;Tom&lt;/b&gt; is here",
+            "Tom ist hier",
+            {(k, k) for k in range(3)},
+            "&lt;b&gt;Tom&lt;/b&gt; ist hier",
+        ),
+        (
+            "Use &lt;br&gt; or &lt;x/&gt; now",
+            "Nimm oder jetzt",
+            {(k, k) for k in range(3)},
+            "Nimm &lt;br&gt; oder &lt;x/&gt; jetzt",
+        ),
+        (
+            "&lt;p&gt;A &lt;i&gt;b&lt;/i&gt;.&lt;/p&gt;",
+            "B a.",
+            {(0, 1), (1, 0)},
+            "&lt;p&gt;&lt;i&gt;B&lt;/i&gt; a.&lt;/p&gt;",
+        ),
+        (
+            "Run &lt;code&gt;ls a&lt;/code&gt; now",
+            "Jetzt los",
+            {(0, 1), (1, 0)},
+            "&lt;code&gt;ls a&lt;/code&gt; Jetzt los",
+        ),
+        (
+            "&lt;user&gt;Tom&lt;/user&gt; &lt;now&gt;",
+            "Jetzt Tom",
+            {(0, 1), (1, 0)},
+            "&lt;Jetzt&gt; &lt;user&gt;Tom&lt;/user&gt;",
+        ),
     ],
 )
 def test_by_hand(source, translation, links, expected):

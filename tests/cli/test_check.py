@@ -4,6 +4,7 @@ Also for cli/verbs/check.py, cli/verbs/check_table.py and report/checks.py.
 """
 
 import json
+import re
 
 import pytest
 
@@ -24,12 +25,13 @@ def texts(tmp_path):
 def test_an_omission_is_named_in_all_formats(run, texts, tmp_path) -> None:
     shown = run("check", *texts)
     assert shown.code == 0
-    assert "It is raining." in shown.out
+    assert re.search(r"1 +omitted_clause \(5.0%\) +It is raining.", shown.out)
     assert shown.err.startswith("2 lines, ")
-    assert "(false alarms 5.0%)" in shown.err
+    assert "1 with an error found" in shown.err
+    assert "omitted_clause in 1 (false alarms 5.0%)" in shown.err
     rows = [json.loads(line) for line in run("check", *texts, "--format", "json").out.splitlines()]
     assert [row["untranslated_text"] for row in rows] == [["It is raining."], []]
-    assert rows[0]["verdicts"].keys() == {"detached", "omission", "repetition"}
+    assert rows[0]["verdicts"].keys() == {"detached", "omission", "repetition", "omitted_clause"}
     assert all("false_alarms" in verdict for verdict in rows[0]["verdicts"].values())
     header, first, _ = run("check", *texts, "--format", "tsv").out.splitlines()
     assert dict(zip(header.split("\t"), first.split("\t"), strict=True))["untranslated"] == "It is raining."
@@ -37,6 +39,7 @@ def test_an_omission_is_named_in_all_formats(run, texts, tmp_path) -> None:
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert page.count("<mark") == 4
     assert '<mark title="not translated">raining</mark>' in page
+    assert "<b>omitted_clause found</b>: score 0.6" in page
     assert "% false alarms" in page
 
 

@@ -63,3 +63,13 @@ def smoothed(values: list[float], kept: list[int], n: int) -> float:
     place = kept.index(n)
     near = [values[k] for k in kept if abs(kept.index(k) - place) <= 2]
     return sum(near) / len(near)
+
+
+def clause_maximum(coverage: list, clauses: list[list[int]]) -> float:
+    """Least over clauses of the largest coverage of a word; None is punctuation, which has none."""
+    least = 1.0
+    for clause in clauses:
+        own = [coverage[n] for n in clause if coverage[n] is not None]
+        if own:
+            least = min(least, max(own))
+    return least

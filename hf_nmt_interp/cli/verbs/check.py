@@ -2,11 +2,12 @@
 
 Files have one sentence per line, UTF-8. With two files the model checks the given translations, which may be those of
 another model; with one it checks its own. For each line it reports P(error) for each kind of error and whether it is
-above the fitted threshold, with the false-alarm rate measured at that threshold; source words that are not translated;
-and target words without support in the source. Rates were measured on the labelled lines that the weights were fitted
+above the fitted threshold, with the false-alarm rate measured at that threshold; whether a clause of the source has no
+translated word (omitted_clause), with its rate; source words that are not translated; and target words without support
+in the source. Rates were measured on the labelled lines that the weights were fitted
 on, see --weights and docs/checking.md. A summary is printed on stderr.
 
-table  only lines with something to report
+table  only lines with something to report: errors that were found, with their false-alarm rates, and phrases
 json   one object per line of input: words, verdicts, signals
 tsv    one row per line of input: scores, kinds of errors found, phrases
 html   a page that marks the words
@@ -138,6 +139,7 @@ class _Checker(Translator):
     merged_formats = ("json", "tsv", "html", "parquet")
 
     def __init__(self, args: argparse.Namespace) -> None:
+        from hf_nmt_interp.analysis.checking import kinds as known_kinds
         from hf_nmt_interp.analysis.checking import load_weights
         from hf_nmt_interp.analysis.signals import chosen_signals
 
@@ -146,7 +148,7 @@ class _Checker(Translator):
         super().__init__(args, args.model)
         self.choice = self._choose([line for line in args.head if not isinstance(line, InputError)])
         verdict = {"score": float, "found": bool, "threshold": float, "false_alarms": float}
-        kinds = [k for k, one in self.weights.detectors.items() if one.weights.keys() <= set(self.names)]
+        kinds = known_kinds(self.names, self.weights)
         self.own: Any = {
             "source": list[str], "target": list[str], "target_text": str, "verdicts": dict.fromkeys(kinds, verdict),
             "untranslated": list[int], "unsupported": list[int], "untranslated_text": list[str],
@@ -206,7 +208,8 @@ class _Checker(Translator):
             reported = [row for row in shown if row["found"] or row["untranslated"] or row["unsupported"]]
             file.write("" if reported else "nothing to report\n")
             if reported:
-                Console(file=file).print(table([{k: v for k, v in row.items() if k != "target"} for row in reported]))
+                columns = "line", "found", "untranslated", "unsupported"
+                Console(file=file).print(table([{name: row[name] for name in columns} for row in reported]))
 
 
 def _row(found: Row, columns: Any) -> Row:

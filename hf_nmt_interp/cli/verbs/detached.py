@@ -1,7 +1,8 @@
 """Measure whether the source share separates true sentence pairs from pairs with a swapped source.
 
 The model translates every sentence; each translation is then explained with its own source and with another one.
-`auroc` is the probability that a true pair scores above a detached one; log-probability is the baseline.
+`auroc` is the probability that a true pair scores above a detached one; log-probability is the baseline. This compares
+attribution methods; use `check` to find detached translations in your own files.
 
 Examples:
   hf-nmt-interp detached "I like tea." "She has a red car." "We are at home."
