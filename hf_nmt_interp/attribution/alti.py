@@ -77,7 +77,7 @@ class ALTI(LayeredMethod):
             return (
                 (own, own.new_ones(*stream.shape[:2], 1))
                 if is_cross
-                else (own + torch.eye(keys).to(own), own[..., :1])
+                else (own + torch.eye(keys, device=own.device), own[..., :1])
             )
         vectors = head_vectors(recording, attention, bias=False)  # [B, S, H, d]
         weights = recording.weights[attention.core].permute(0, 3, 2, 1)  # [B, S, P, H]
@@ -96,7 +96,7 @@ class ALTI(LayeredMethod):
         if is_cross:
             to_stream = to_stream.masked_fill(total == 0, 1)
         else:
-            to_keys = torch.where(total == 0, torch.eye(keys).to(to_keys), to_keys)
+            to_keys = torch.where(total == 0, torch.eye(keys, device=to_keys.device).to(to_keys), to_keys)
         total = total.masked_fill(total == 0, 1)
         return to_keys / total, to_stream / total
 

@@ -70,7 +70,7 @@ def rescale(passed: Tensor, came: Tensor) -> Tensor:
     """Scale what a token passed on [L, K, n] to what came in [L, K, m]; what passed on nothing is divided evenly."""
     total, given = passed.sum(-1, keepdim=True), came.sum(-1, keepdim=True)
     lost = (total == 0) & (given != 0)
-    if lost.any():
+    if passed.device.type != "cpu" or lost.any():  # a GPU would have to be waited for
         passed = torch.where(lost, given / passed.shape[-1], passed)
         total = torch.where(lost, given, total)
     return passed.mul_(given / total.masked_fill(total == 0, 1))
@@ -274,7 +274,7 @@ def rescale_heads(relevance: Tensor, to_q: Tensor, to_k: Tensor, to_v: Tensor, w
     came = relevance.sum((1, 3))  # [H, K]
     total = to_q.sum((1, 3)) + to_k.sum((1, 3)) + to_v.sum((1, 3))
     lost = (total == 0) & (came != 0)
-    if lost.any():
+    if w.device.type != "cpu" or lost.any():
         by_weights = torch.einsum("hts,htkd->hskd", w, relevance)
         to_v = torch.where(lost[:, None, :, None], by_weights, to_v)
         total = torch.where(lost, by_weights.sum((1, 3)), total)  # calibrated weights may not sum to 1

@@ -87,7 +87,7 @@ class IntegratedGradients(AttributionMethod):
         size = self.memory.sentences(batch)
         for first in range(0, len(jobs), size):
             rows, at, weights = zip(*jobs[first : first + size], strict=True)
-            for name, found in self._gradients(batch, ways, torch.tensor(rows), at).items():
+            for name, found in self._gradients(batch, ways, torch.tensor(rows, device=whole.device), at).items():
                 total[name] = total.get(name, found.new_zeros(len(batch.labels), *found.shape[1:]))
                 weighted = found * found.new_tensor(weights)[:, None, None]
                 total[name].index_add_(0, torch.tensor(rows, device=found.device), weighted)

@@ -88,10 +88,10 @@ def roll_out(
         [B, T, S] and [B, T, T].
     """
     B, T, S = like.shape
-    read = torch.eye(S).to(like).expand(B, S, S)
+    read = torch.eye(S, dtype=like.dtype, device=like.device).expand(B, S, S)
     for matrix in encoder:
         read = matrix @ read
-    source, target = torch.zeros_like(like), torch.eye(T).to(like).expand(B, T, T)
+    source, target = torch.zeros_like(like), torch.eye(T, dtype=like.dtype, device=like.device).expand(B, T, T)
     for own, cross, kept in decoder:
         source, target = cross @ read + kept * (own @ source), kept * (own @ target)
     return source, target

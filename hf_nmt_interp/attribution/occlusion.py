@@ -94,7 +94,8 @@ class Occlusion(AttributionMethod):
 
     def _jobs(self, batch: Batch, units: Tensor):
         """Rows [n] of copies and what is removed [n, L] from each, as many as fit into one pass."""
-        jobs = [(row, units[row] == unit) for row in range(len(units)) for unit in units[row].unique() if unit >= 0]
+        numbers = enumerate(units.tolist())
+        jobs = [(row, units[row] == unit) for row, own in numbers for unit in sorted({*own} - {-1})]
         size = self.memory.sentences(batch)
         for first in range(0, len(jobs), size):
             rows, gone = zip(*jobs[first : first + size], strict=True)

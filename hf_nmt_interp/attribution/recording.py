@@ -40,6 +40,8 @@ class Recording:
             self.logits = widened(run_model(model, batch.inputs()).logits)
         self.weights = {a.core: attention_weights(self.tape, a, batch.attention_mask) for a in parts.all_attentions}
         self._scores: dict[nn.Module, Tensor] = {}
+        self._signs: dict[int, Tensor] = {}
+        self._checked: list[tuple[nn.Module, Tensor]] = []
 
     def scores(self, attention: Attention) -> Tensor:
         """[B, H, P, S] before the softmax, -inf where a key is hidden; computed when a rule first asks for them."""
@@ -95,14 +97,19 @@ class Recording:
         self._verify_logits(chosen)
         self._verify_stack(self.parts.decoder, self.states, self.batch.decoder_input_ids)
         self._verify_stack(self.parts.encoder, self.memory, self.batch.input_ids)
+        modules, wrong = zip(*self._checked, strict=True)
+        self._checked.clear()
+        for module, is_wrong in zip(modules, torch.stack(wrong).tolist(), strict=True):  # waits for a GPU once
+            if is_wrong:
+                name = next(name for name, known in self.model.named_modules() if known is module)
+                problem = f"at {name} it does something that {self.title} has no rule for"
+                raise InputError("model", None, problem, "use another method, or explain the model without it")
 
     def _check(self, module: nn.Module, expected: Tensor, recorded: Tensor, size: Tensor | None = None) -> None:
         """Rounding is relative to the largest unit of a token in `size`, which is what was recorded if not given."""
         largest = (recorded if size is None else size).abs().amax(-1)
-        if ((expected - recorded).abs().amax(-1) > _ROUNDING[self.model.dtype] * largest).any():
-            name = next(name for name, known in self.model.named_modules() if known is module)
-            remedy = "use another method, or explain the model without it"
-            raise InputError("model", None, f"at {name} it does something that {self.title} has no rule for", remedy)
+        wrong = (expected - recorded).abs().amax(-1) > _ROUNDING[self.model.dtype] * largest
+        self._checked.append((module, wrong.any()))
 
     def _verify_norm(self, norm: Any) -> None:
         self._check(norm, normed(norm, self.input(norm)), self.output(norm))
@@ -110,8 +117,9 @@ class Recording:
     def _verify_linear(self, module: Any) -> None:
         """W x + b [B, L, m] by sums with random signs u: u (W x + b) = (u W) x + u b costs far less."""
         x, given = self.linear_input(module), self.output(module)
-        generator = torch.Generator().manual_seed(0)
-        u = (torch.randint(2, (len(module.weight), 1), generator=generator) * 2 - 1).to(x)  # [m, 1]
+        if (m := len(module.weight)) not in self._signs:
+            self._signs[m] = (torch.randint(2, (m, 1), generator=torch.Generator().manual_seed(0)) * 2 - 1).to(x)
+        u = self._signs[m]  # [m, 1]
         expected = x @ (widened(module.weight).T @ u) + (0 if module.bias is None else widened(module.bias) @ u)
         self._check(module, expected, given @ u, given)
 

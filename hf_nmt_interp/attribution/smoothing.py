@@ -68,12 +68,23 @@ class Noise:
     def __call__(self, ids: Tensor, copy: int) -> Tensor:
         """Noise [S, d] of one copy of a sentence, given as ids [S] without padding."""
         embedding = self.stack.embedding(ids) * self.stack.scale
-        key = hashlib.sha256(f"{self.seed} {copy} {ids.tolist()}".encode()).digest()
+        return self._draw(ids.tolist(), embedding.cpu(), copy).to(embedding.device)
+
+    def _draw(self, ids: list[int], embedding: Tensor, copy: int) -> Tensor:
+        """The same on the CPU, for embeddings [S, d]: the numbers do not depend on the model's device."""
+        key = hashlib.sha256(f"{self.seed} {copy} {ids}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(key[:8], "big", signed=True))
         noise = torch.randn(embedding.shape, generator=generator, dtype=torch.float32).to(embedding)
         if self.sigma is None:
-            return noise * self.relative * embedding.cpu().double().std(correction=0).to(embedding)
+            return noise * self.relative * embedding.double().std(correction=0).to(embedding)
         return noise * self.sigma * (embedding.max() - embedding.min())
+
+    @torch.no_grad()
+    def _sentences(self, batch: Batch) -> list[tuple[list[int], Tensor]]:
+        """Ids and embeddings [S, d] of each sentence on the CPU, without padding."""
+        embedding = (self.stack.embedding(batch.input_ids) * self.stack.scale).cpu()
+        rows = zip(batch.input_ids.tolist(), embedding, batch.source_lengths, strict=True)
+        return [(ids[:length], vectors[:length]) for ids, vectors, length in rows]
 
     def mean(
         self, batch: Batch, size: int, one_pass: Callable[[Batch, Tensor], Sequence[Tensor]]
@@ -89,7 +100,8 @@ class Noise:
         Returns:
             The means [B, ...] of these tensors, and how many copies [B] each sentence has had.
         """
-        left = torch.arange(len(batch.labels))
+        sentences = self._sentences(batch)
+        left = torch.arange(len(sentences))
         used = torch.zeros(len(left), dtype=torch.long)
         total: list[Tensor] = []
         best: Tensor | None = None  # [B, T]
@@ -97,7 +109,7 @@ class Noise:
             copies = range(start, min(start + self.round, self.copies))
             jobs = [(row, copy) for row in left.tolist() for copy in copies]
             for first in range(0, len(jobs), size):
-                found = self._pass(batch, jobs[first : first + size], one_pass)
+                found = self._pass(batch, sentences, jobs[first : first + size], one_pass)
                 total = total or [x.new_zeros(len(used), *x.shape[1:]) for x in found]
                 rows = torch.tensor([row for row, _ in jobs[first : first + size]], device=found[0].device)
                 for sums, x in zip(total, found, strict=True):
@@ -110,13 +122,17 @@ class Noise:
         return [x / used.to(x.device).view(-1, *[1] * (x.ndim - 1)) for x in total], used
 
     def _pass(
-        self, batch: Batch, jobs: Sequence[tuple[int, int]], one_pass: Callable[[Batch, Tensor], Sequence[Tensor]]
+        self,
+        batch: Batch,
+        sentences: Sequence[tuple[list[int], Tensor]],
+        jobs: Sequence[tuple[int, int]],
+        one_pass: Callable[[Batch, Tensor], Sequence[Tensor]],
     ) -> Sequence[Tensor]:
         """Run copies, given as (row, copy number), through the model."""
-        longest, lengths = batch.input_ids.shape[1], batch.source_lengths
-        noise = [self(batch.input_ids[row, : lengths[row]], copy) for row, copy in jobs]
+        longest, device = batch.input_ids.shape[1], batch.input_ids.device
+        noise = [self._draw(*sentences[row], copy) for row, copy in jobs]
         padded = torch.stack([F.pad(x, (0, 0, 0, longest - len(x))) for x in noise])
-        return one_pass(batch.take(torch.tensor([row for row, _ in jobs])), padded)
+        return one_pass(batch.take(torch.tensor([row for row, _ in jobs], device=device)), padded.to(device))
 
     def check(self, batch: Batch, clean: Tensor, noisy: Tensor) -> None:
         """Warn once if noise lowers the log-probability [B, T] of a translation by more than 3 nats per token."""

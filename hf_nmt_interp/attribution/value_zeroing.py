@@ -93,7 +93,9 @@ class _Sentence:
         weights = self.recording.weights[attention.core][self.b, :, :P, :S]  # [H, P, S]
         vectors = head_vectors(self.recording, attention, True, slice(self.b, self.b + 1))[0, :S]  # [S, H, d]
         clean = self._finish(stream, sub, rest)
-        query, key = (weights != 0).any(0).nonzero(as_tuple=True)  # the others change nothing
+        at = torch.arange(P * S, device=stream.device)
+        causal = attention.kind == "decoder"
+        query, key = torch.tril_indices(P, S, device=stream.device) if causal else (at // S, at % S)
         found = stream.new_zeros(P, S)
         for some in zip(query.split(self.method.rows), key.split(self.method.rows), strict=True):
             i, j = some
@@ -132,5 +134,5 @@ class _Sentence:
 def _normalised(distances: Tensor) -> Tensor:
     """Rows [P, S] divided by their sum; a row of zeros stays with its own token, which is among the first P."""
     total = distances.sum(-1, keepdim=True)
-    own = torch.eye(*distances.shape).to(distances)
+    own = torch.eye(*distances.shape, dtype=distances.dtype, device=distances.device)
     return torch.where(total == 0, own, distances / total.masked_fill(total == 0, 1))
