@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from hf_nmt_interp.decoding.batch import Batch, evaluating, make_batch
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.models.families import any_parts
+from hf_nmt_interp.models.families import any_parts, check_devices
 
 
 @dataclass
@@ -73,9 +73,7 @@ class AttributionMethod(ABC):
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
         self.parts = any_parts(model)
-        if empty := next((name for name, weight in model.named_parameters() if weight.is_meta), None):
-            problem = f"{empty} is on the meta device and has no values"
-            raise InputError("model", None, problem, "load the weights without offloading")
+        check_devices(model)
         default = torch.get_default_device()
         if default.type not in ("cpu", model.device.type):  # new tensors would not be where the model is
             problem = f"torch's default device is {default}, but the model is on {model.device}"

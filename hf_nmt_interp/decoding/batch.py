@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.models.families import capacity
+from hf_nmt_interp.models.families import capacity, check_devices
 
 
 @dataclass(frozen=True)
@@ -233,6 +233,7 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
 
     Compiled code would skip hooks that are added later. Threads that share a model may overlap.
     """
+    check_devices(model)
     with _SWITCHING:
         if "torch._dynamo" in sys.modules and not _EVALUATED:
             _STANCES.append(torch.compiler.set_stance("force_eager"))

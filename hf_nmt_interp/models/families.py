@@ -219,6 +219,17 @@ def check_translator(model: Any) -> None:
         raise InputError("model", None, f"only models that read text are supported, {name} reads {reads}")
 
 
+def check_devices(model: Any) -> None:
+    """Raise unless all weights have values and are on one device: methods read weights outside of forward passes."""
+    devices = {weight.device: name for name, weight in reversed([*model.named_parameters()])}
+    if empty := next((name for device, name in devices.items() if device.type == "meta"), None):
+        problem = f"{empty} is on the meta device and has no values"
+        raise InputError("model", None, problem, "load the weights without offloading")
+    if len(devices) > 1:
+        problem = f"its weights are on several devices, {' and '.join(sorted(map(str, devices)))}"
+        raise InputError("model", None, problem, "load it on one, e.g. with device_map={'': 'cuda:0'}")
+
+
 def positions(stack: Any, side: str = "") -> int | None:
     """How many tokens an encoder or decoder has positions for; None if there is no limit."""
     config = getattr(stack, "config", None)  # FSMT has none, and makes positions as they are needed

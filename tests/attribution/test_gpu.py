@@ -41,7 +41,15 @@ def test_families(found):
 
 
 def test_translating_explaining_aligning_and_checking(found):
-    assert found["end to end"] == {"same": True}
+    result = found["end to end"]
+    assert "error" not in result, result["error"]
+    assert result["off"] <= 1e-4
+    assert result["links"][0] == result["links"][1] == [[0, 0], [1, 1], [2, 2]]
+
+
+def test_a_model_on_several_devices_is_refused(found):
+    expected = "model: its weights are on several devices, cpu and gpu:0; load it on one, e.g. with device_map={'': "
+    assert found["split"] == expected + "'cuda:0'}"
 
 
 def test_a_tensor_on_the_wrong_device_is_found(found):

@@ -2,6 +2,7 @@
 
 import copy
 
+import accelerate
 import pytest
 import torch
 from torch.nn.utils import prune
@@ -92,6 +93,29 @@ def test_weights_of_several_dtypes(plain, method):
 def test_a_model_on_another_device_than_the_processor_is_not_refused(plain, monkeypatch):
     monkeypatch.setattr(type(plain[0]), "device", property(lambda model: torch.device("cuda:0")))
     assert make_method(plain[0], "lrp").model.device.type == "cuda"
+
+
+def test_a_device_map_of_one_device_changes_nothing(plain):
+    model, batch, expected = plain
+    hooked = accelerate.dispatch_model(copy.deepcopy(model), {"": "cpu"}, force_hooks=True)
+    assert hasattr(hooked, "_hf_hook")
+    for method in METHODS:
+        torch.testing.assert_close(make_method(hooked, method)(**batch).source, expected[method], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("where", ["cpu", "disk", "partly disk"])
+def test_offloaded_models_are_refused(translator_of, tmp_path, where):
+    model, tokenizer = copy.deepcopy(translator_of("t5"))
+    if where == "cpu":
+        accelerate.cpu_offload(model, torch.device("cpu"))
+    elif where == "disk":
+        accelerate.disk_offload(model, tmp_path, torch.device("cpu"))
+    else:
+        places = {"shared": "cpu", "encoder": "cpu", "decoder": "disk", "lm_head": "cpu"}
+        accelerate.dispatch_model(model, places, main_device="cpu", offload_dir=tmp_path)
+    for call in (hni.attribute, hni.align, hni.check):
+        with pytest.raises(InputError, match=r"model: \S+ is on the meta device and has no values; load the"):
+            call(model, tokenizer, ["A dog."])
 
 
 def test_another_default_device_is_refused(plain):
