@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
+from hf_nmt_interp.attribution.quantised import check_gradients
 from hf_nmt_interp.attribution.scores import Score, Scoring
 from hf_nmt_interp.attribution.tape import REGISTERING, Tape
 from hf_nmt_interp.attribution.threads import shares, side_by_side, thread_count, workers
@@ -64,6 +65,7 @@ def step_gradients(
     if any(weight.is_inference() for weight in model.parameters()):
         remedy = "load the model outside of torch.inference_mode()"
         raise InputError("model", None, "it was created in inference mode and has no gradients", remedy)
+    check_gradients(model)
     by_hand = is_plain(model)  # before other threads hang hooks on it
     with workers(model.device):
         budget = max(1, rows // thread_count())

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution.base import AttributionMethod
+from hf_nmt_interp.attribution.quantised import is_quantised, weight_and_bias
 from hf_nmt_interp.attribution.recording import Recording
 from hf_nmt_interp.attribution.tape import Tape, widened
 from hf_nmt_interp.decoding.batch import Batch
@@ -19,6 +20,7 @@ class LayeredMethod(AttributionMethod):
     """A method that needs the parts of a Transformer: linear layers and norms of known kinds, in a known order."""
 
     title: ClassVar[str]  # its name in messages
+    dequantises: ClassVar[bool] = False  # whether it explains quantised linear layers
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__(model)
@@ -27,13 +29,18 @@ class LayeredMethod(AttributionMethod):
             raise InputError("model", None, problem, "use saliency or attention")
         if not self.parts.has_layers:
             parts(model)  # says what is missing
+        names = {module: name for name, module in model.named_modules()}
         for module in self.parts.operations:
             has_rule = isinstance(module, (nn.Linear, nn.LayerNorm)) or hasattr(module, "variance_epsilon")
-            if not (has_rule and module.weight.is_floating_point()):  # else the numbers of quantised weights
-                place = next(name for name, known in model.named_modules() if known is module)
-                problem = f"{self.title} has no rule for {type(module).__name__} ({place}), only for Linear, LayerNorm"
-                remedy = "merge adapters into the weights, or load without quantisation"
-                raise InputError("model", None, f"{problem} and T5's RMS norm", remedy)
+            if is_quantised(module):
+                if not self.dequantises:
+                    remedy = "load it without quantisation, e.g. in bfloat16, or use attention or norm_attention"
+                    problem = f"{self.title} does not explain quantised layers ({names[module]})"
+                    raise InputError("model", None, problem, remedy)
+            elif not has_rule:
+                kind = f"{type(module).__name__} ({names[module]})"
+                problem = f"{self.title} has no rule for {kind}, only for Linear, LayerNorm and T5's RMS norm"
+                raise InputError("model", None, problem, "merge adapters into the weights")
 
     @classmethod
     def fits(cls, model: PreTrainedModel) -> bool:
@@ -62,11 +69,11 @@ def head_vectors(tape: Tape | Recording, attention: Attention, bias: bool, rows:
         rows: sentences of the batch.
     """
     values = widened(tape.output(attention.value)[rows, :, : attention.value.out_features])
-    if not bias and attention.value.bias is not None:
-        values = values - widened(attention.value.bias)
+    if not bias and (constant := weight_and_bias(attention.value)[1]) is not None:
+        values = values - constant
     gate: Any = getattr(attention.output, "gate", None)  # of heads
     values = (values if gate is None else gate(values)).unflatten(-1, (-1, attention.head_size))  # [B, S, H, D]
-    weight = widened(attention.output.weight).unflatten(-1, (-1, attention.head_size))  # [d, H, D]
+    weight = weight_and_bias(attention.output)[0].unflatten(-1, (-1, attention.head_size))  # [d, H, D]
     return torch.einsum("bshe,dhe->bshd", values, weight)
 
 

@@ -29,7 +29,7 @@ class NormAttention(AttentionWeights, LayeredMethod):
         max_memory: bytes of vectors held at a time.
     """
 
-    name, title = "norm_attention", "norm_attention"
+    name, title, dequantises = "norm_attention", "norm_attention", True
     aligns_online = False  # values of earlier steps are in the cache of `generate()`
     fits, models = LayeredMethod.fits, LayeredMethod.models
 

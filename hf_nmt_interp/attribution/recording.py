@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hf_nmt_interp.attribution.attention import attention_scores, attention_weights
+from hf_nmt_interp.attribution.quantised import is_quantised
 from hf_nmt_interp.attribution.tape import Tape, widened
 from hf_nmt_interp.decoding.batch import Batch, run_model
 from hf_nmt_interp.errors import InputError
@@ -93,6 +94,8 @@ class Recording:
             chosen: [B, T] items whose logits are explained.
         """
         for module in self.parts.operations[:-1]:
+            if is_quantised(module):  # its inputs are rounded too
+                continue
             (self._verify_linear if isinstance(module, nn.Linear) else self._verify_norm)(module)
         self._verify_logits(chosen)
         self._verify_stack(self.parts.decoder, self.states, self.batch.decoder_input_ids)
@@ -124,6 +127,8 @@ class Recording:
         self._check(module, expected, given @ u, given)
 
     def _verify_logits(self, chosen: Tensor) -> None:
+        if is_quantised(self.parts.projection):
+            return
         x, weight, bias = self.projection(chosen)
         terms = torch.cat([weight * x, bias[..., None]], -1)  # [B, T, n + 1]
         given = self.logits.gather(-1, chosen[..., None])

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from hf_nmt_interp.attribution.attention import AttentionWeights
 from hf_nmt_interp.attribution.base import Scores
 from hf_nmt_interp.attribution.gradients import embeddings
+from hf_nmt_interp.attribution.quantised import is_quantised
 from hf_nmt_interp.decoding.batch import Batch, label_log_probs, run_model
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import Parts, Stack
@@ -153,7 +154,8 @@ class Memory:
     def __init__(self, model: PreTrainedModel, parts: Parts, limit: int) -> None:
         if limit < 1:
             raise InputError("max_memory", limit, "bytes must be more than 0", "the default is 2**30")
-        linears = [m.out_features for m in model.modules() if isinstance(m, nn.Linear) and m is not parts.projection]
+        found = [m for m in model.modules() if isinstance(m, nn.Linear) or is_quantised(m)]
+        linears = [int(m.out_features) for m in found if m is not parts.projection]
         if not linears:
             raise InputError("model", None, "it has no nn.Linear layers; it may be quantised", "load it in float32")
         linears += [8 * m.hidden_size for m in model.modules() if isinstance(m, nn.LSTM)]  # gates and their results

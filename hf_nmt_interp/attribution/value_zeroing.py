@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution.base import Scores
@@ -32,7 +32,7 @@ class ValueZeroing(LayeredMethod):
         max_memory: bytes of changed states held at a time.
     """
 
-    name, title = "value_zeroing", "value zeroing"
+    name, title, dequantises = "value_zeroing", "value zeroing", True
 
     def __init__(self, model: PreTrainedModel, max_memory: int = 2**30) -> None:
         super().__init__(model)
@@ -41,7 +41,7 @@ class ValueZeroing(LayeredMethod):
         if model.dtype not in (torch.float32, torch.float64):
             problem = f"{self.title} needs float32 or float64, not {model.dtype}"
             raise InputError("model", None, problem, "convert it with model.float()")
-        widest = max(m.out_features for m in self.parts.operations[:-1] if isinstance(m, nn.Linear))
+        widest = max(m.out_features for m in self.parts.operations[:-1] if hasattr(m, "out_features"))
         self.rows = max(1, max_memory // (4 * widest * next(model.parameters()).element_size()))
 
     @torch.no_grad()
