@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -28,17 +29,19 @@ def weight_and_bias(module: Any) -> tuple[Tensor, Tensor | None]:
         weight, bias = module.weight, module.bias
     elif callable(module.weight):  # torch packs both
         weight, bias = module.weight().dequantize(), module.bias()
-    else:
-        from transformers.integrations.bitsandbytes import dequantize_bnb_weight
-
-        weight, bias = dequantize_bnb_weight(module.weight, getattr(module, "state", None)), module.bias
+    else:  # bitsandbytes packs 4 bits in several ways: its layer's own product with the identity fits all of them
+        units, bias = torch.eye(module.in_features, device=module.weight.device), module.bias
+        with torch.no_grad():
+            weight = (module(units) if bias is None else module(units) - bias).T
     return widened(weight), None if bias is None else widened(bias)
 
 
 def check_gradients(model: PreTrainedModel) -> None:
-    """Raise if a layer has no gradients: torch's quantised layers have none, bitsandbytes' have."""
+    """Raise if a layer has no gradients: torch's int8 layers, and bitsandbytes' 4-bit layers on the CPU."""
     for name, module in model.named_modules():
-        if is_quantised(module) and not isinstance(module, nn.Linear):
+        if not is_quantised(module):
+            continue
+        if not isinstance(module, nn.Linear) or (module.weight.dtype == torch.uint8 and not module.weight.is_cuda):
             problem = f"{name} is quantised and has no gradients"
             remedy = "use attention, norm_attention, value_zeroing or occlusion, or load it without quantisation"
             raise InputError("model", None, problem, remedy)

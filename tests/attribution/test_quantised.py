@@ -89,13 +89,22 @@ def test_weights_are_dequantised():
 @pytest.mark.parametrize("bits", [4, 8])
 def test_bitsandbytes(tmp_path, bits):
     pytest.importorskip("bitsandbytes")
-    model = tiny_model("marian", d_model=64)
+    model = tiny_model("marian", d_model=64, encoder_ffn_dim=64, decoder_ffn_dim=64)
     model.save_pretrained(tmp_path)
     config = BitsAndBytesConfig(load_in_4bit=bits == 4, load_in_8bit=bits == 8)
     quantised = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, quantization_config=config, device_map="cpu").eval()
     assert sum(map(is_quantised, quantised.modules())) >= 30
     batch = random_batch(model, [(5, 4), (3, 6)])
-    for method in ("attention", "norm_attention", "saliency"):
-        assert make_method(quantised, method)(**batch).source.isfinite().all()
+    most = {8: 0.02, 4: 0.25}[bits]
+    linear = quantised.model.decoder.layers[1].encoder_attn.out_proj
+    for method in ("attention", "norm_attention", "value_zeroing"):
+        expected, found = (make_method(m, method)(**batch).source for m in (model, quantised))
+        assert 0 < (found - expected).abs().max() <= most
+        weight, bias = weight_and_bias(linear)  # 4 bits are packed in another way after the first pass
+        assert (weight - model.model.decoder.layers[1].encoder_attn.out_proj.weight).abs().max() <= most / 2
+        torch.testing.assert_close(bias, linear.bias)
+    if bits == 4:
+        with pytest.raises(InputError, match=r"k_proj is quantised and has no gradients; use attention"):
+            make_method(quantised, "saliency")(**batch)
     with pytest.raises(InputError, match=r"LRP does not explain quantised layers"):
         make_method(quantised, "lrp")
