@@ -115,7 +115,7 @@ class _Layer:
 
     def add(self, **values: Tensor) -> None:
         for name, value in values.items():
-            self.values[name].append(value.double().cpu())
+            self.values[name].append(value.cpu().double())
 
     def row(self) -> Row:
         values = {name: torch.cat([torch.empty(0), *self.values[name]]) for name in MEANS}

@@ -216,6 +216,6 @@ def _score(model: Any, pairs: Sequence[Pair], batch_size: int, scored: Scored) -
     with evaluating(model):
         for rows in similar_sizes([t.size for t in translations], batch_size):
             batch = batch_of(model, [translations[row] for row in rows])
-            log_probs = label_log_probs(run_model(model, batch.inputs()).logits, batch.labels).double().cpu().numpy()
+            log_probs = label_log_probs(run_model(model, batch.inputs()).logits, batch.labels).cpu().double().numpy()
             for row, line in zip(rows, log_probs, strict=True):
                 scored[pairs[row]] = line[: len(pairs[row][1])]

@@ -267,7 +267,7 @@ def _accuracy(model: Any, pairs: Pairs, batch_size: int) -> list[np.ndarray]:
     found: list[np.ndarray] = [np.empty(0)] * len(pairs)
     with evaluating(model):
         for rows, batch in pairs.batches(batch_size, "Predicting"):
-            hits = (run_model(model, batch.inputs()).logits.argmax(-1) == batch.labels).double().cpu().numpy()
+            hits = (run_model(model, batch.inputs()).logits.argmax(-1) == batch.labels).cpu().double().numpy()
             for row, line in zip(rows, hits, strict=True):
                 found[row] = line[: len(pairs[row].ids.target_ids)]
     return found

@@ -109,7 +109,7 @@ def _log_probs(model: Any, pairs: Pairs, batch_size: int) -> list[np.ndarray]:
     found: dict[int, np.ndarray] = {}
     for rows, batch in pairs.batches(batch_size, "Reading"):
         with torch.no_grad(), evaluating(model):
-            values = label_log_probs(run_model(model, batch.inputs()).logits, batch.labels).double().cpu().numpy()
+            values = label_log_probs(run_model(model, batch.inputs()).logits, batch.labels).cpu().double().numpy()
         found |= {row: values[b, : len(pairs[row].ids.target_ids)] for b, row in enumerate(rows)}
     return [found[row] for row in range(len(pairs))]
 
@@ -129,11 +129,11 @@ def _cross(
     for rows, batch in pairs.batches(batch_size, "Reading"):
         logits, weights = cross_weights(model, parts, batch)
         T = batch.labels.shape[1]
-        log_probs = label_log_probs(logits[:, :T], batch.labels).double().cpu().numpy()
+        log_probs = label_log_probs(logits[:, :T], batch.labels).cpu().double().numpy()
         own = weights[choice.layer % (1 + max(layer for layer, _ in weights)), choice.head]
         mean = torch.stack([of for (_, head), of in weights.items() if head is None]).mean(0)
         soft = {"links": own[:, choice.shifted : choice.shifted + T], "attention": mean[:, :T]}
-        arrays = {name: values.double().cpu().numpy() for name, values in soft.items()}
+        arrays = {name: values.cpu().double().numpy() for name, values in soft.items()}
         for b, row in enumerate(rows):
             ids, sides = pairs[row].ids, (pairs[row].source, pairs[row].target)
             S, T_b = len(ids.source_ids), len(ids.target_ids)
