@@ -73,30 +73,32 @@ def measure() -> Iterator[Row]:
                 yield (last := cost(**{key: usual[key] for key in ("method", "width", "tokens")} | {name: size}))
 
 
-def slope(rows: Sequence[Row], over: str, of: str) -> float:
-    """Least-squares slope of log cost over log size: 1 is linear, 2 quadratic."""
+def slope(rows: Sequence[Row], over: str, of: str) -> float | None:
+    """Least-squares slope of log cost over log size: 1 is linear, 2 quadratic; None for a single size."""
     points = [(row[over], row[of]) for row in rows if row[of] > 0]
-    return float(np.polyfit(*np.log(np.array(points, dtype=float)).T, 1)[0])
+    return None if len(points) < 2 else float(np.polyfit(*np.log(np.array(points, dtype=float)).T, 1)[0])
 
 
 def split(rows: Sequence[Row], method: str) -> tuple[list[Row], list[Row]]:
-    """A method's rows by tokens (from 25 on, where fixed costs matter less) and by width."""
+    """A method's rows by tokens (from 25 on, where fixed costs matter less, if there are several) and by width."""
     own = [row for row in rows if row["method"] == method]
-    by_tokens = [row for row in own if row["width"] == USUAL_WIDTH and row["tokens"] >= USUAL_TOKENS]
-    return by_tokens, [row for row in own if row["tokens"] == USUAL_TOKENS]
+    by_tokens = [row for row in own if row["width"] == USUAL_WIDTH]
+    longer = [row for row in by_tokens if row["tokens"] >= USUAL_TOKENS]
+    return longer if len(longer) > 1 else by_tokens, [row for row in own if row["tokens"] == USUAL_TOKENS]
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """Lines of a Markdown table: cost at 25 tokens, slopes, and the most tokens measured."""
-    names = "method", "seconds", "MB", "tokens: time", "tokens: memory", "width: time", "longest"
+    """Lines of a Markdown table: cost at 25 tokens, slopes, the most tokens measured, hours for a million pairs."""
+    names = "method", "seconds", "MB", "tokens: time", "tokens: memory", "width: time", "longest", "million"
     lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     for method in dict.fromkeys(row["method"] for row in rows):
         tokens, widths = split(rows, method)
         usual = next(row for row in widths if row["width"] == USUAL_WIDTH)
         slopes = slope(tokens, "tokens", "seconds"), slope(tokens, "tokens", "MB"), slope(widths, "width", "seconds")
-        shown = " | ".join(f"{number:.1f}" for number in slopes)
-        longest = max(row["tokens"] for row in tokens)
-        lines.append(f"| `{method}` | {usual['seconds']:.3f} | {usual['MB']:.0f} | {shown} | {longest} |")
+        cells = [f"`{method}`", f"{usual['seconds']:.3f}", f"{usual['MB']:.0f}"]
+        cells += ["" if number is None else f"{number:.1f}" for number in slopes]
+        cells += [str(max(row["tokens"] for row in tokens)), f"{usual['seconds'] * 1e6 / 3600:,.0f} h"]
+        lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
