@@ -26,3 +26,13 @@ def test_losses_in_bfloat16_are_within_noise(tmp_path, kind):
         losses, found = train(kind, tmp_path, **{option: True})
         assert (losses - plain).abs().max() <= 0.1 * noise
         assert not found.equal(weights)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", TRAINERS)
+def test_compiled_training_has_the_same_losses(tmp_path, kind):
+    """Without the compiler's own rounding: what is traced is what the trainer computes."""
+    plain, weights = train(kind, tmp_path, max_steps=2)
+    losses, found = train(kind, tmp_path, max_steps=2, torch_compile=True, torch_compile_backend="eager")
+    torch.testing.assert_close(losses, plain, rtol=1e-4, atol=0)
+    torch.testing.assert_close(found, weights, rtol=0, atol=1e-4)
