@@ -158,6 +158,7 @@ INDEX = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 ABOUT_ALL = {"robustness.md", "methods.md", "limits.md", "papers.md"}  # not of one capability
 NO_PICTURE = {
     "corpora.md",
+    "gpu.md",
     "sharing.md",
     "training.md",
     "methods-compared.md",
