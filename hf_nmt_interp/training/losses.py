@@ -27,17 +27,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
             cut = slice(start, start + _ROWS)
             x, gold = hidden[cut], labels[cut, None]
             z = torch.addmm(bias_, x.to(dtype), weight_.T).to(x.dtype)  # [rows, V]
-            largest = z.amax(-1, keepdim=True)
-            loss = largest - (1 - smoothing) * z.gather(-1, gold)  # [rows, 1]
-            if smoothing:
-                loss = loss - smoothing * z.mean(-1, keepdim=True)
-            sums = z.sub_(largest).exp_().sum(-1, keepdim=True)  # exponentials once, for the loss and its gradient
-            loss = loss + sums.log()
+            log_sum = z.logsumexp(-1, keepdim=True)
+            loss = log_sum - (1 - smoothing) * z.gather(-1, gold) - smoothing * z.mean(-1, keepdim=True)  # [rows, 1]
             total += loss.sum() if row_weights is None else loss[:, 0] @ row_weights[cut]
             # d loss / d z = softmax(z) - (1 - smoothing) onehot - smoothing / V
-            z.mul_(sums.reciprocal())
-            if smoothing:
-                z.sub_(smoothing / vocabulary)
+            z.sub_(log_sum).exp_().sub_(smoothing / vocabulary)
             z.scatter_add_(-1, gold, torch.full_like(gold, smoothing - 1, dtype=z.dtype))
             z = z.to(dtype)
             grad_hidden[cut] = z @ weight_
