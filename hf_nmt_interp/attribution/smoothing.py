@@ -6,6 +6,7 @@ Definitions: docs/methods.md, Saliency and SmoothGrad.
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -154,8 +155,8 @@ class Memory:
     def __init__(self, model: PreTrainedModel, parts: Parts, limit: int) -> None:
         if limit < 1:
             raise InputError("max_memory", limit, "bytes must be more than 0", "the default is 2**30")
-        found = [m for m in model.modules() if isinstance(m, nn.Linear) or is_quantised(m)]
-        linears = [int(m.out_features) for m in found if m is not parts.projection]
+        found: list[Any] = [m for m in model.modules() if isinstance(m, nn.Linear) or is_quantised(m)]
+        linears = [m.out_features for m in found if m is not parts.projection]
         if not linears:
             raise InputError("model", None, "it has no nn.Linear layers; it may be quantised", "load it in float32")
         linears += [8 * m.hidden_size for m in model.modules() if isinstance(m, nn.LSTM)]  # gates and their results
