@@ -31,7 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = ("SOURCE", "TARGET")
     help = "files of sentences and good translations, from which a clause is removed"
     group.add_argument("--removed", nargs=2, type=InputFile, metavar=names, help=help)
-    group.add_argument("--signals", metavar="NAMES", help="comma-separated names, or all (default: default)")
+    help = "slower signals to add to the default ones: comma-separated names, or all"
+    group.add_argument("--signals", metavar="NAMES", help=help)
     group.add_argument("--save", type=OutputFile, metavar="FILE", help="save the fitted weights as JSON")
     help = "accepted share of good lines and words that are reported (default: %(default)s)"
     group.add_argument("--false-alarms", type=share, default=0.05, metavar="SHARE", help=help)
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> None:
     from hf_nmt_interp.cli.loading import load_for
     from hf_nmt_interp.studies import check_table, removed_clauses
 
-    names = chosen_signals(args.signals.split(",") if args.signals else None)
+    names = chosen_signals(["default", *(args.signals.split(",") if args.signals else ())])
     if args.removed:
         from hf_nmt_interp.text.corpus import read_parallel
 
