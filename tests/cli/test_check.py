@@ -8,6 +8,9 @@ import re
 
 import pytest
 
+from hf_nmt_interp.analysis.signals import chosen_signals
+from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.studies import check_table
 from tests.shard_files import rows_of
 
 SOURCES = "The cat is sleeping on the sofa. It is raining.\nI like tea.\n"
@@ -80,3 +83,15 @@ def test_what_check_table_refuses(run, texts) -> None:
     assert "needs columns src, mt and labels" in run("check-table", texts[0]).err
     assert "SOURCE: no file" in run("check").err
     assert "signals: 'x' is not one of" in run("check", *texts, "--signals", "x").err
+
+
+def test_check_table_adds_signals_to_the_default_ones(run, tmp_path, monkeypatch) -> None:
+    def read(model, tokenizer, labels, names, batch_size):
+        asked.extend(names)
+        raise InputError("labels", None, "stop here")
+
+    asked: list[str] = []
+    monkeypatch.setattr(check_table, "read_labelled", read)
+    (tmp_path / "labels.csv").write_text("src,mt,omission\nI like tea.,Ich mag Tee.,0\n", encoding="utf-8")
+    assert "stop here" in run("check-table", tmp_path / "labels.csv", "--signals", "lrp_share").err
+    assert asked == [*chosen_signals(), "lrp_share"]
