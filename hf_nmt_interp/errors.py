@@ -9,11 +9,11 @@ class InputError(ValueError):
     """Bad user input, in parts; printed as one line, `argument: value problem; remedy`.
 
     Args:
-        argument: what the caller gave: an argument, a flag, a file.
+        argument: the bad input: an argument, a flag or a file.
         value: its value; None if there is nothing to show.
         problem: what is wrong with it.
         remedy: what to do about it.
-        row: number of the sentence or line among those given, from 0.
+        row: index of the sentence or line in the input, from 0.
 
     >>> print(InputError("batch_size", 0, "must be at least 1", "the default is 16"))
     batch_size: 0 must be at least 1; the default is 16
@@ -59,7 +59,7 @@ def printable(text: str) -> str:
 
 
 def check_choice(argument: str, value: Any, known: Iterable[str], remedy: str = "") -> None:
-    """Refuse a value that is not one of the known ones.
+    """Raise if a value is not one of the known ones.
 
     >>> check_choice("ties", "last", ["first", "mean"])
     Traceback (most recent call last):

@@ -1,8 +1,8 @@
 """How attention learns (snell2021, sections 2 and 3): rows of tables 2 to 8 for a dataset, curves and a figure.
 
-Trains the LSTM model as usual (alpha, beta, Delta), with attention frozen to uniform (beta_uf), as usual from a second
-seed (for xi), and the bag-of-words proxy (beta_px), and evaluates each of them on the whole validation set at many
-steps, most often at the start.
+Trains four models: the standard LSTM (alpha, beta, Delta), one with attention frozen to uniform (beta_uf), a standard
+one with a second seed (for xi), and the bag-of-words proxy (beta_px). Each is evaluated on the whole validation set at
+many steps, most often at the start.
 
 Examples:
     # Multi30k from English to German, sizes of appendix A.8: 256 tokens are about 16 pairs
@@ -13,7 +13,7 @@ Examples:
     python trainer_scripts/study_attention_learning.py --task classification --output_dir runs/keywords \
         --tokens_per_batch 1280 --max_steps 1000
 
-    # ... or your own: one class, a tab, and space-separated words per line ...
+    # ... or your own text: each line is a class, a tab, and space-separated words ...
     python trainer_scripts/study_attention_learning.py --task classification --output_dir runs/reviews \
         --train train.tsv --valid valid.tsv --tokens_per_batch 5000 --max_steps 4000
 
@@ -21,10 +21,10 @@ Examples:
     python trainer_scripts/study_attention_learning.py --task classification --output_dir runs/imdb \
         --dataset imdb --train train --valid test --punctuation separate --max_length 400 --max_valid 4000 --frozen
 
-Run the same command again to resume. The output folder gets a folder for each training, with its checkpoints and
-`snapshots/`; `row.csv`, the rows of tables 5 and 3 (with BLEU: 6 and 4); `curves.csv`, all agreements at all steps;
-`curves.svg`. `--on train` writes them for a sample of the training set (tables 7 and 8), to files ending in `-train`.
-Classification also fits a logistic regression (table 11); `--frozen` trains only the attention (table 10).
+Run the same command again to resume. The output folder contains a folder for each training run, with its checkpoints
+and `snapshots/`; `row.csv` with the rows of tables 5 and 3 (with BLEU: 6 and 4); `curves.csv` with all agreements at
+all steps; and `curves.svg`. `--on train` also writes them for a sample of the training set (tables 7 and 8,
+`*-train`). Classification also fits a logistic regression (table 11); `--frozen` trains only the attention (table 10).
 """
 
 import shutil
@@ -43,16 +43,16 @@ DEFAULTS |= {"disable_tqdm": True, "report_to": "none", "max_valid": 1_000_000}
 
 @dataclass
 class StudyArguments:
-    """What is trained and when it is evaluated."""
+    """Which models are trained and when they are evaluated."""
 
     task: str = option("translation", "translation or classification.")
     set: list[str] = option([], "Fields of the LSTM model's configuration, as NAME=VALUE.")
-    vocab_size: int = option(8000, "SentencePiece pieces, both languages (translation).")
+    vocab_size: int = option(8000, "Size of the SentencePiece vocabulary for both languages (translation).")
     min_count: int = option(3, "Rarer words become <unk> (classification).")
     max_length: int = option(128, "Longer training examples are dropped, others truncated.")
     overwrite_output_dir: bool = option(False, "Start over: remove earlier runs from --output_dir.")
-    early_steps: list[int] = option([], "First steps to evaluate (default: the paper's).")
-    every: int = option(0, "Steps between later evaluations; 0 for the paper's.")
+    early_steps: list[int] = option([], "First steps to evaluate (default: those of the paper).")
+    every: int = option(0, "Steps between later evaluations; 0 for the paper's value.")
     uniform_steps: int = option(0, "Training steps with uniform attention; 0 for --max_steps.")
     second_seed_steps: int = option(0, "Training steps of the second seed; 0 for --max_steps.")
     proxy_steps: int = option(0, "Training steps of the proxy; 0 for --max_steps.")
@@ -61,10 +61,10 @@ class StudyArguments:
     performance: str = option("accuracy", "Metric for xi: accuracy of words, or bleu of greedy translations.")
     bleu_sentences: int = option(200, "Sentences translated for BLEU at each evaluation.")
     on: list[str] = option(["valid"], "Sets to evaluate on: valid, train (a sample of --max_valid examples) or both.")
-    text_field: str = option("text", "Text field in --dataset, .csv, .jsonl or .parquet (classification).")
-    label_field: str = option("label", "Class field in them.")
+    text_field: str = option("text", "Name of the text field in --dataset, .csv, .jsonl or .parquet (classification).")
+    label_field: str = option("label", "Name of the class field.")
     embeddings: str | None = option(None, "Word vectors to start from, in GloVe's format (classification).")
-    paper: str | None = option(None, "Dataset of the paper whose rows are printed below, e.g. Multi30k.")
+    paper: str | None = option(None, "Dataset of the paper whose rows are printed below ours, e.g. Multi30k.")
     valid_tokens: int = option(2000, "Tokens per validation batch and side.")
 
 
@@ -75,7 +75,7 @@ def make_parser() -> Any:
 
 
 def run_study(parser: Any, study: Any, task: Any, config: Any) -> None:
-    """Run the trainings that are not complete, and write the tables."""
+    """Run the training runs that are not complete, and write the tables."""
     from transformers import set_seed
 
     from hf_nmt_interp.report.attention_learning import write_learning

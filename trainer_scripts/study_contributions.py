@@ -1,4 +1,4 @@
-"""What a translator relies on, and how training changes it (voita2021, sections 4 to 7): trains and compares models.
+"""Study what a translator relies on and how training changes it (voita2021, sections 4 to 7).
 
 Examples:
     # section 4: one translator with references, its own translations and random sentences as prefixes
@@ -12,19 +12,19 @@ Examples:
     python trainer_scripts/study_contributions.py objectives --output_dir runs/study --train train.en train.de \
         --test test.en test.de --held valid.en valid.de test.en test.de --steps 125 --candidates 50
 
-    # section 6: trained on the first 10,000 and 40,000 pairs, next to a translator trained on all of them
+    # section 6: models trained on the first 10,000 and 40,000 pairs, compared with one trained on all of them
     python trainer_scripts/study_contributions.py amount --output_dir runs/study --train train.en train.de \
         --test test.en test.de --held valid.en valid.de test.en test.de --sizes 10000 40000
 
-    # section 7: many checkpoints of one training
+    # section 7: many checkpoints of one training run
     python trainer_scripts/study_contributions.py stages --output_dir runs/study --train train.en train.de \
         --test test.en test.de --held valid.en valid.de --steps 800 --every 25
 
 Run the same command again to resume; complete training runs are not repeated. Other arguments are passed to every
-training, e.g. `--learning_rate 1e-4 --bf16 true`; see `train_translation.py`.
+training run, e.g. `--learning_rate 1e-4 --bf16 true`; see `train_translation.py`.
 
-The output folder gets a folder for each training, STUDY.svg with its numbers in STUDY.csv, and STUDY.json with the
-table that is printed: BLEU on --test, means over steps and held-out pairs, training minutes.
+The output folder contains a folder for each training run, STUDY.svg with its numbers in STUDY.csv, and STUDY.json with
+the table that is printed: BLEU on --test, means over steps and held-out pairs, training minutes.
 """
 
 import argparse
@@ -40,10 +40,10 @@ from hf_nmt_interp.training.launch import is_lone, only_run, run_script
 
 BOX = "box"
 QUIET = ["--report_to", "none", "--per_device_eval_batch_size", "50"]
-# a translator is trained further with small steps
+# fine-tuning uses a small learning rate
 GO_ON = "--learning_rate 5e-5 --lr_scheduler_type constant --tokens_per_batch 200 --logging_steps 5"
 GO_ON += " --save_steps 25 --save_total_limit 1"
-# a new one is trained quickly
+# new models are trained with a large one
 NEW = "--learning_rate 1.2e-3 --adam_beta2 0.98 --label_smoothing_factor 0.1 --optim adamw_torch_fused"
 AMOUNT = f"{NEW} --tokens_per_batch 2400 --warmup_steps 150 --save_steps 100 --save_total_limit 2"
 STAGES = f"{NEW} --tokens_per_batch 2000 --warmup_steps 200 --lr_scheduler_type linear"
@@ -70,25 +70,25 @@ def make_parser() -> argparse.ArgumentParser:
             study.add_argument("--model", default="demo:en-de", help="Bundled translator, local folder or Hub id.")
         if steps:
             study.add_argument("--train", nargs="+", required=True, help="Two text files or one JSONL file.")
-            study.add_argument("--test", nargs="+", required=True, help="Like --train; scored after each training.")
-            study.add_argument("--steps", type=int, default=steps, help="Updates per training.")
+            study.add_argument("--test", nargs="+", required=True, help="Like --train; scored after each run.")
+            study.add_argument("--steps", type=int, default=steps, help="Updates per training run.")
     objectives, amount, stages = (studies.choices[name] for name in ("objectives", "amount", "stages"))
     objectives.add_argument("--dropout", type=float, default=0.1, help="Share of replaced source or target words.")
-    objectives.add_argument("--candidates", type=int, default=50, help="Candidates of minimum risk training.")
-    objectives.add_argument("--alpha", type=float, default=0.005, help="Sharpness of minimum risk training.")
+    objectives.add_argument("--candidates", type=int, default=50, help="Candidates in minimum risk training.")
+    objectives.add_argument("--alpha", type=float, default=0.005, help="Sharpness alpha in minimum risk training.")
     amount.add_argument("--sizes", type=int, nargs="+", default=[10_000, 40_000], help="Numbers of training pairs.")
-    stages.add_argument("--vocab_size", type=int, default=6000, help="SentencePiece pieces, both languages.")
+    stages.add_argument("--vocab_size", type=int, default=6000, help="Size of the SentencePiece vocabulary.")
     stages.add_argument("--every", type=int, default=25, help="Steps between two checkpoints.")
     return parser
 
 
 def study_box(args: argparse.Namespace) -> None:
-    """One translator, several kinds of prefixes (section 4)."""
+    """Compare kinds of prefixes for one translator (section 4)."""
     report(args, {BOX: args.model})
 
 
 def ways(args: argparse.Namespace) -> dict[str, tuple[str, list]]:
-    """Script and arguments of each way to train a translator further."""
+    """Script and arguments for each way to fine-tune a translator."""
     risk = ["--candidates", args.candidates, "--alpha", args.alpha, "--test_before", "false"]
     own: dict[str, list] = {"mle": [], "dropout": ["--target_word_dropout", args.dropout]}
     own |= {"source_dropout": ["--source_word_dropout", args.dropout], "mrt": risk}
@@ -99,7 +99,7 @@ def ways(args: argparse.Namespace) -> dict[str, tuple[str, list]]:
 
 
 def study_objectives(args: argparse.Namespace) -> None:
-    """Ways to train a translator further (section 5)."""
+    """Compare objectives for fine-tuning a translator (section 5)."""
     trainings = trainings_of(args)
     trainings.score(import_module("train_translation"), args.model, args.test)
     for name, (script, words) in ways(args).items():
@@ -108,7 +108,7 @@ def study_objectives(args: argparse.Namespace) -> None:
 
 
 def study_amount(args: argparse.Namespace) -> None:
-    """Amounts of training data (section 6)."""
+    """Compare amounts of training data (section 6)."""
     from hf_nmt_interp.training.arguments import open_split
 
     trainings, script = trainings_of(args), import_module("train_translation")
@@ -125,7 +125,7 @@ def study_amount(args: argparse.Namespace) -> None:
 
 
 def study_stages(args: argparse.Namespace) -> None:
-    """Checkpoints of one training (section 7)."""
+    """Compare checkpoints of one training run (section 7)."""
     from hf_nmt_interp.training.checkpoints import list_checkpoints
 
     words = [*STAGES.split(), "--vocab_size", args.vocab_size, "--save_steps", args.every]
@@ -133,7 +133,7 @@ def study_stages(args: argparse.Namespace) -> None:
     report(args, {path.name: str(path) for path in list_checkpoints(args.output_dir / "stages")})
 
 
-STUDIES: dict[str, tuple[Any, list[str], int]] = {  # what it does, kinds of prefixes, steps of a training
+STUDIES: dict[str, tuple[Any, list[str], int]] = {  # function, kinds of prefixes, training steps
     BOX: (study_box, ["reference", "model", "random"], 0),
     "objectives": (study_objectives, ["random", "model"], 125),
     "amount": (study_amount, ["reference"], 400),
@@ -142,7 +142,7 @@ STUDIES: dict[str, tuple[Any, list[str], int]] = {  # what it does, kinds of pre
 
 
 def trainings_of(args: argparse.Namespace) -> Any:
-    """The trainings of a study."""
+    """The training runs of a study."""
     from hf_nmt_interp.training.study_trainings import StudyTrainings
 
     first = ["--train", *args.train, "--test", *args.test, *QUIET]
@@ -150,7 +150,7 @@ def trainings_of(args: argparse.Namespace) -> Any:
 
 
 def report(args: argparse.Namespace, names: dict[str, str]) -> None:
-    """Study the models, by their labels; write figure, numbers and table, and print the table."""
+    """Run the study on the named models; write the figure, its numbers and the table, and print the table."""
     from hf_nmt_interp.attribution.registry import parse_method_settings
     from hf_nmt_interp.cli.verbs.contributions import study_models
     from hf_nmt_interp.report.contributions import plot_training, write_study
@@ -173,7 +173,7 @@ def report(args: argparse.Namespace, names: dict[str, str]) -> None:
         )
     results = {name: results_of(args.output_dir / name) for name in names}
     if results.get(BOX, {}).get("model") != names.get(BOX):
-        results[BOX] = {}  # of another study, with another model
+        results[BOX] = {}  # they belong to another study, with another model
     if args.study == "stages":
         plot_training(study, args.output_dir / "stages-training.svg")
         results[last] = results_of(args.output_dir / "stages")
@@ -181,7 +181,7 @@ def report(args: argparse.Namespace, names: dict[str, str]) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Read the held-out pairs, and report errors before the trainings start."""
+    """Read the held-out pairs, and report errors before training starts."""
     from hf_nmt_interp.attribution.registry import parse_method_settings
     from hf_nmt_interp.text.corpus import read_pairs
 

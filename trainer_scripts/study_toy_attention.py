@@ -1,4 +1,4 @@
-"""How attention learns, on toy tasks (snell2021, sections 3.3, 5.2, 6.1, 6.2, appendices A.3, A.6).
+"""Study how attention learns on toy tasks (snell2021, sections 3.3, 5.2, 6.1, 6.2, appendices A.3, A.6).
 
 Examples:
     # copying permutations of 40 words, and of 40 of 60 words (figure 3 left)
@@ -21,16 +21,16 @@ Studies:
     heads      8 heads: all bad, one good, or drawn at random (figure 6); initial weights of a head are good if a model
                with only this head learns to copy permutations with all of --trials data seeds, and bad if it fails
                with all of them
-    locality   log-odds of the keyword's state, the next one, their mean and the last one under uniform attention
-               (figure 7)
+    locality   log-odds under uniform attention: of the keyword's state, the next and the last state, and the mean over
+               all states (figure 7)
     frozen     attention trained with everything else frozen, and the lexical probe under uniform attention: which
                agrees better with normally trained attention? (table 10)
 
-Each writes STUDY.png and its numbers as STUDY.csv into --output_dir, and prints a table. All seeds of a condition are
-trained in parallel. Run the same command again to resume.
+Each study writes STUDY.png and its numbers as STUDY.csv to --output_dir, and prints a table. All seeds of a condition
+are trained in parallel. Run the same command again to resume.
 
-A copier has learned if at least 95 % of the test words are right at the end (given the words before them), and has
-failed below 60 %. A model that only knows which words it has not written yet gets 11 % of them right.
+A copier has learned if at least 95 % of the test words are correct at the end (given the words before them), and has
+failed if less than 60 % are. A model that only knows which words are left gets 11 % of them right.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def read_settings(arguments: dict[str, Any]) -> ToySettings:
-    """Settings of the command line; switches are true or false."""
+    """The settings from the command line; switches are given as true or false."""
     for one in fields(ToySettings):
         if one.type is bool:
             check_choice(f"--{one.name}", arguments[one.name], ("true", "false"))

@@ -16,10 +16,10 @@ Examples:
 
     accelerate launch --num_processes 2 trainer_scripts/train_alignment.py ...   (the same arguments)
 
-Starts from any Marian, BART, mBART, M2M100/NLLB or T5 checkpoint, also gated, pruned or calibrated ones. Data are
+Starts from any Marian, BART, mBART, M2M100/NLLB or T5 checkpoint, including gated, pruned or calibrated ones. Data are
 given as for `train_translation.py`. Run the same command again to resume from the last checkpoint in --output_dir. The
 result translates exactly as before, and `align`, `align_generation`, `translate --markup` and pages use its head.
-Guided training changes the translator: `results.json` has its scores on --test before and after.
+Guided training changes the translator: `results.json` contains its scores on --test before and after.
 
 To train the head again with the heads of a first run as teachers, give their folders as --model and
 --reverse_model.
@@ -35,11 +35,11 @@ from hf_nmt_interp.training.launch import run_script, run_training, training_par
 
 @dataclass
 class ModelArguments(ExportArguments):
-    """The translator to align with, and its teacher."""
+    """The translator that gets the head, and its teacher."""
 
     model: str | None = option("demo:en-de", "Checkpoint (folder, Hub id or demo:en-de).")
     alignment_layer: int | None = option(None, "Decoder layer to read (default: that of --model, or the middle one).")
-    alignment_heads: int | None = option(None, "Heads to average (default: that of --model, or 8).")
+    alignment_heads: int | None = option(None, "Heads to average (default: those of --model, or 8).")
     reverse_model: str | None = option(None, "Translator for the other direction, whose links must agree.")
     links: str | None = option(None, "Pharaoh file with one line of links per training pair, instead of a teacher.")
     teacher: str | None = option(None, "Method used to align, as in `align` (default: its head or best attention).")

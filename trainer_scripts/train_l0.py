@@ -18,13 +18,13 @@ Examples:
 Starts from any plain, gated or pruned Marian, BART, mBART, M2M100/NLLB or T5 checkpoint. Data are given as for
 `train_translation.py`. Run the same command again to resume from the last checkpoint in --output_dir. It writes
 `gated/` and `pruned/`, which `from_pretrained` loads, `gates.csv` with every gate over time, and `results.json` with
-heads, parameters and scores before and after pruning; the gated model with gates of 0 and 1 translates exactly like
-the pruned one.
+heads, parameters and scores before and after pruning; the gated model with gates rounded to 0 and 1 translates exactly
+like the pruned one.
 
 A larger --penalty closes more heads. In runs like the first command above (docs/pruning.md), 17, 5 and 2 of the 32
 encoder heads of the bundled translator are left with penalties of 0.002, 0.005 and 0.02. A gate moves by at most about
 --gate_learning_rate per step, and has to move from --gate_init to below 0 to close its head; train several times as
-long as that takes, so that the weights can adapt to the remaining heads.
+long as that takes, so the weights can adapt to the remaining heads.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class ModelArguments(StartArguments):
     """The translator to prune."""
 
     model: str | None = option("demo:en-de", "Checkpoint (folder, Hub id or demo:en-de).")
-    gate_init: float = option(2.0, "Initial log_alpha of new gates, open above 0; gates closer to 0 act sooner.")
+    gate_init: float = option(2.0, "Initial log_alpha of new gates, open above 0; gates closer to 0 close sooner.")
     test_before: bool = option(True, "Also score the test set before training.")
 
 

@@ -7,8 +7,8 @@ Examples:
 
     accelerate launch --num_processes 2 trainer_scripts/train_mrt.py ...   (the same arguments)
 
-    # after the same number of updates with train_translation.py, without and with --target_word_dropout 0.1,
-    # compare what they do to source contributions
+    # compare source contributions with those of train_translation.py after the same number of updates,
+    # without and with --target_word_dropout 0.1
     hf-nmt-interp contributions --input test.en --target-file test.de --prefix random model \
         --compare mle=runs/mle dropout=runs/dropout mrt=runs/mrt --figure objectives.svg
 
@@ -16,7 +16,7 @@ Starts from any seq2seq checkpoint, ideally a converged one. Data are given as f
 command again to resume from the last checkpoint in --output_dir. --tokens_per_batch counts sources and references:
 there are about --candidates times as many candidate tokens, of which --candidate_tokens are scored at a time.
 The log shows how many candidates are unique, their risk, the entropy of P~, and their length relative to references.
-At the end it saves the model, and `results.json` with the scores before and after.
+At the end, the script saves the model, and `results.json` with the scores before and after.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""Train an LSTM or a convolutional translator, or start from one.
+"""Train an LSTM or convolutional translator from scratch, or fine-tune one.
 
 Examples:
-    # as in snell2021, appendix A.8; with --set attention_mode=uniform for the probe of section 3.2
+    # as in snell2021, appendix A.8; add --set attention_mode=uniform for the probe of section 3.2
     python trainer_scripts/train_seq2seq.py --architecture lstm --output_dir runs/lstm --source_lang en \
         --target_lang de --train train.en train.de --valid valid.en valid.de --test test.en test.de \
         --tokens_per_batch 1024 --learning_rate 1e-3 --lr_scheduler_type constant --max_steps 20000 \

@@ -1,4 +1,4 @@
-"""Train a Marian translator from scratch, or start from any seq2seq checkpoint.
+"""Train a Marian translator from scratch, or fine-tune any seq2seq checkpoint.
 
 Examples:
     python trainer_scripts/train_translation.py --output_dir runs/en-de --source_lang en --target_lang de \
@@ -30,9 +30,9 @@ class ModelArguments(ExportArguments):
     """The translator: from a checkpoint, or new with these sizes."""
 
     vocab_size: int = option(8000, "Size of a new SentencePiece vocabulary for both languages.")
-    tokenizer: str | None = option(None, "Checkpoint whose tokenizer a new model uses, to compare on the same tokens.")
-    d_model: int = option(256, "Width.")
-    layers: int = option(4, "Layers of the encoder, and also of the decoder.")
+    tokenizer: str | None = option(None, "Checkpoint whose tokenizer a new model uses, so both have the same tokens.")
+    d_model: int = option(256, "Width of the model.")
+    layers: int = option(4, "Number of encoder layers, and of decoder layers.")
     heads: str = option("8", "Attention heads, or the folder of a pruned model whose architecture to use.")
     ffn_dim: int = option(512, "Width of the feed-forward layers.")
     dropout: float = option(0.1, "Dropout on the residual branches.")

@@ -2,9 +2,9 @@
 
 `force`: one translator, or two of opposite directions, force decode the gold sentence pairs. `free`: each translates
 its side of them, and the reference comes from the two directions of a statistical aligner: the intersection is sure,
-the rest of the union possible. Results are saved in a folder line by line, so that an interrupted run can be resumed.
+the rest of the union possible. Results are saved in a folder line by line, so an interrupted run can be resumed.
 
-`as_published` computes the table like the authors' code: links and entropies of subwords, their scores for Li et al.
+`as_published` computes the table as the authors' code does: links and entropies of subwords, their form of Li et al.
 
 Definitions: docs/methods.md, Word alignment.
 """
@@ -47,7 +47,7 @@ from hf_nmt_interp.text.tokens import separate_punctuation
 
 Row = dict[str, Any]
 Gold = tuple[Sequence[Links], Sequence[Links]]  # sure and possible links of each pair
-Training = tuple[Path, Path]  # text files whose lines belong together
+Training = tuple[Path, Path]  # parallel text files
 Matrices = list[np.ndarray]  # [target words, source words] of each pair, or of its tokens
 
 FIXED: dict[str, tuple[str, dict[str, Any]]] = {  # row -> method, settings
@@ -83,7 +83,7 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {  # the rows of the paper, a
     "Li SmoothGrad": ("saliency", {"aggregate": "abs_product", "smoothgrad": 30, "sigma": 0.15}),
     **{row: FIXED[row] for row in ("grad", "SmoothGrad")},
 }
-LEAST = 0.2  # of the joint links that are not doubtful
+LEAST = 0.2  # minimum share of a joint link
 DIRECTIONS = ("forward", "backward")
 
 
@@ -94,13 +94,13 @@ class AlignmentTable:
         self,
         forward: tuple[Any, Any],  # source-target model and tokenizer
         backward: tuple[Any, Any] | None,  # target-source model and tokenizer; None for a table of one direction
-        pairs: Sequence[Pair],  # gold sentence pairs, words between spaces
+        pairs: Sequence[Pair],  # gold sentence pairs, words separated by spaces
         gold: Gold,  # their sure and possible links
-        folder: str | Path,  # for results; texts and weights are compared, so that it can be used again and again
+        folder: str | Path,  # for results; texts and weights are compared, so it can be reused
         batch_size: int = 16,  # pairs at a time
         say: Callable[[str], None] = lambda line: None,  # called with a line about each batch
-        as_published: bool = False,  # only the rows of the paper, in the way of its authors' code
-        statistical: str = "eflomal",  # aligner that the reference of free decoding is made of
+        as_published: bool = False,  # only the rows of the paper, computed as in the authors' code
+        statistical: str = "eflomal",  # aligner that makes the reference for free decoding
     ) -> None:
         check_choice("statistical", statistical, STATISTICAL)
         self.statistical = statistical
@@ -112,7 +112,7 @@ class AlignmentTable:
         self._choices: dict[str, dict[str, dict[str, Any]]] = {}
 
     def rows(self) -> list[str]:
-        """Rows that the translators can have: only calibrated ones have masks, LSTMs no LRP."""
+        """Rows that the translators support: only calibrated models have masks, and LSTMs do not support LRP."""
         if self.as_published:
             return list(PUBLISHED)
         models = [model for model, _ in self.translators.values()]
@@ -151,13 +151,13 @@ class AlignmentTable:
     def yardstick(self, training: Training, others: Sequence[Pair] = ()) -> Iterator[Row]:
         """Rows of the statistical aligner.
 
-        It is trained on the gold text, other text and the training text together, an online one on the latter only.
+        It is trained on the gold text, `others` and the training text; an online aligner on the training text only.
         """
         found = self._statistical([*self.pairs["forward"], *others], training)
         yield from self._symmetrized(self.statistical, [links[: len(self.pairs["forward"])] for links in found])
 
     def free(self, training: Training, names: Sequence[str] | None = None) -> Iterator[Row]:
-        """Rows of both directions for each method: how well the translators' own output is aligned."""
+        """Rows of both directions for each method, on the translators' own output."""
         own = self._own(training)
         for name in self._names(names):
             for direction, (asked, reference) in own.items():
@@ -165,7 +165,7 @@ class AlignmentTable:
                 yield self._row("free", name, direction, self._links(asked, matrices), reference, matrices)
 
     def noise(self, sigmas: Sequence[float], training: Training | None = None) -> Iterator[Row]:
-        """Rows of attention and of SmoothGrad by its noise, forward direction, 0 is the gradient itself.
+        """Rows of attention and of SmoothGrad by its noise, for the forward direction; 0 is the plain gradient.
 
         With `training`, also for free decoding.
         """
@@ -187,7 +187,7 @@ class AlignmentTable:
         return names or self.rows()
 
     def _links(self, asked: Pairs, scores: Matrices) -> list[Links]:
-        """Of each pair: its target words to their best source words, or its subwords."""
+        """Links of each pair: from target words, or subwords, to their best source words."""
         if not self.as_published:
             return [extract_links(matrix) for matrix in scores]
         return [subword_links(matrix, pair.source, pair.target) for pair, matrix in zip(asked, scores, strict=True)]
@@ -246,7 +246,7 @@ class AlignmentTable:
         return Pairs.caught(model, tokenizer, made, encoded)
 
     def _own(self, training: Training) -> dict[str, tuple[Pairs, Gold]]:
-        """What each translator made of its side, and the links of the statistical aligner, as reference."""
+        """The translation of its side by each translator, and the statistical aligner's links as reference."""
         asked = {direction: self._free(direction) for direction in self.translators}
         texts = [pair if d == "forward" else pair[::-1] for d, pairs in asked.items() for pair in _texts(pairs)]
         found, count = self._statistical(texts, training), len(self.pairs["forward"])
@@ -264,7 +264,7 @@ class AlignmentTable:
         return self._kept_scores(part, direction, asked, *self._method(name, direction))
 
     def _kept_scores(self, part: str, direction: str, asked: Pairs, method: str, settings: dict[str, Any]) -> Matrices:
-        """Scores of words, or `as_published` of tokens. What is kept of tokens also gives those of words."""
+        """Scores of words, or of tokens if `as_published`. Word scores can be computed from saved token scores."""
         explainer = make_aligner(self.translators[direction][0], method, **settings)
         what = "-".join([method, *(f"{key}={value}" for key, value in settings.items())])
         name = f"{what}-{self._weights[direction]}.jsonl"
@@ -273,7 +273,7 @@ class AlignmentTable:
         known = _agreeing(tokens, keys)[0] if tokens.exists() and not self.as_published else []
 
         def score(rows: slice) -> list[Any]:
-            if self.as_published:  # 9 digits are all of a float32
+            if self.as_published:  # 9 digits represent a float32 exactly
                 return [_numbers(r.source, 9) for r in explain(explainer, asked[rows], self.batch_size)]
             if len(known) < min(rows.stop, len(keys)):
                 found = [r.source for r in explain(explainer, asked[rows], self.batch_size)]
@@ -285,7 +285,7 @@ class AlignmentTable:
         return [np.array(x) for x in self._kept(tokens if self.as_published else words, keys, score)]
 
     def _kept(self, path: Path, keys: Sequence[Any], compute: Callable[[slice], list[Any]]) -> list[Any]:
-        """A value for each key: those at the head of the file whose keys agree, the others computed batch by batch."""
+        """A value for each key: the file's first values are reused while keys match, the rest computed in batches."""
         path.touch()
         found, end = _agreeing(path, keys)
         with path.open("r+", encoding="utf-8") as file:
@@ -335,7 +335,7 @@ def _turned(links: Links, direction: str) -> Links:
 
 
 def _agreeing(path: Path, keys: Sequence[Any]) -> tuple[list[Any], int]:
-    """Values at the head of a file whose keys agree with these, and where they end."""
+    """The first values of a file whose keys match these, and where they end."""
     found: list[Any] = []
     end = 0
     with path.open(encoding="utf-8") as file:

@@ -32,8 +32,8 @@ CURVES = {
 BAGS = {"A(beta_uf,beta_px)": "proxy", "A(beta_uf,beta_log)": "logistic"}
 PAIRS = ("alpha,beta_uf", "beta_uf,beta_px", "delta,beta_uf", "alpha,beta")  # of table 5
 PERFORMANCES = ("accuracy", "bleu")
-SNAPSHOTS = {"valid": "snapshots", "train": "snapshots-train"}  # folder of a training, by the set looked at
-_ROWS = 1000  # output words whose pairs of positions are held at a time
+SNAPSHOTS = {"valid": "snapshots", "train": "snapshots-train"}  # folder of snapshots in a training run, by set
+_ROWS = 1000  # output words processed at a time, each with all pairs of positions
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class TrainingRun:
 
     attention_mode: str | None  # of the LSTM model; None for the proxy
     seed: int  # added to that of the study
-    scores: tuple[str, ...]  # that its snapshots hold
+    scores: tuple[str, ...]  # stored in its snapshots
     last_scores: tuple[str, ...] = ()  # more of them at the end
-    trained: str = ""  # beginning of the names of the weights that are trained; all others keep their first values
+    trained: str = ""  # prefix of the names of the trained weights; all others keep their initial values
     translates: bool = False  # whether its translations are scored by BLEU
 
 
@@ -55,7 +55,7 @@ RUNS = {
     "second_seed": TrainingRun("learned", 1, ("alpha",), translates=True),
     "frozen": TrainingRun("learned", 1, ("alpha",), trained="attention."),
 }
-OPTIONAL = ("frozen", "logistic")  # a study may be without them
+OPTIONAL = ("frozen", "logistic")  # optional in a study
 
 
 def evaluation_steps(last: int, early: Sequence[int], every: int) -> list[int]:
@@ -71,7 +71,7 @@ def evaluation_steps(last: int, early: Sequence[int], every: int) -> list[int]:
 
 
 def read_snapshots(folder: str | Path, on: str = "valid") -> dict[int, Snapshot]:
-    """Snapshots of a run on one of the sets by step, in order."""
+    """Snapshots of a run on one of the sets, ordered by step."""
     files = {int(path.stem): path for path in Path(folder, SNAPSHOTS[on]).glob("*.safetensors")}
     if not files:
         raise InputError("folder", str(folder), f"has no {SNAPSHOTS[on]}/*.safetensors", "run the training first")
@@ -86,7 +86,7 @@ def read_runs(folder: str | Path, on: str = "valid") -> dict[str, dict[int, Snap
 
 
 def is_complete(folder: str | Path, steps: int, on: Sequence[str] = ("valid",)) -> bool:
-    """Whether a training has reached its last step; raises if it was evaluated on other sets."""
+    """Whether a training run has reached its last step; raises if it was evaluated on other sets."""
     taken = {name: len(list(Path(folder, place).glob("*.safetensors"))) for name, place in SNAPSHOTS.items()}
     if (missing := [name for name in on if not taken[name]]) and max(taken.values()) > 1:  # 1: killed between the sets
         problem = f"but {folder} has no snapshots on {missing[0]}"
@@ -106,7 +106,7 @@ def mean_agreement(u: Tensor, v: Tensor, kept: Tensor, measure: str = "agreement
 
 
 def learning_curves(runs: Runs, measure: str = "agreement") -> list[Row]:
-    """What agrees with the standard training's end, by one of `MEASURES`, and performance: statistic, step, value.
+    """Agreement with the end of the standard training, by one of `MEASURES`, and performance: statistic, step, value.
 
     Training runs other than "standard" may be missing; the curves that need them are then left out.
     """
@@ -140,9 +140,9 @@ def learning_curves(runs: Runs, measure: str = "agreement") -> list[Row]:
 def table_row(curves: list[Row], performance: str = "accuracy") -> Row:
     """The row of table 5 with the columns of tables 10 and 11, in percent; None for missing values.
 
-    A(alpha,beta_uf) is the largest over the uniform training (appendix A.7), and that step's beta_uf is used in the
-    other columns; A(alpha,alpha_fr) is the largest over the training of the attention alone (appendix A.6). xi is
-    starred, by its name in `starred`, if the second seed never agrees as well.
+    A(alpha,beta_uf) is the largest value in the uniform training (appendix A.7), and the other columns use beta_uf of
+    that step; A(alpha,alpha_fr) is the largest value in the training of the attention alone (appendix A.6). `starred`
+    lists each xi for which the second seed never agrees as well.
     """
     check_choice("performance", performance, PERFORMANCES)
 
@@ -165,7 +165,7 @@ def table_row(curves: list[Row], performance: str = "accuracy") -> Row:
 
 
 def _contextualized(row: Row, second: dict[int, float], performance: dict[int, float]) -> Row:
-    """xi of all pairs of a row, from the agreements and performances of the second seed, and what is starred."""
+    """xi of all pairs of a row, from the agreement and performance of the second seed, and the starred names."""
     found: Row = {}
     starred = []
     for pair in PAIRS:
@@ -180,7 +180,7 @@ def _contextualized(row: Row, second: dict[int, float], performance: dict[int, f
 
 
 def last(runs: Runs, name: str) -> Snapshot:
-    """The last snapshot of a training."""
+    """The last snapshot of a training run."""
     if not runs.get(name):
         raise InputError("runs", list(runs), f"has no snapshots of {name!r}", "train it first")
     return runs[name][max(runs[name])]

@@ -22,9 +22,9 @@ from hf_nmt_interp.text.pharaoh import Links
 def attention_error_rates(
     model: Any,
     tokenizer: Any,
-    sources: Sequence[Text],  # best as lists of words, so that words count as in the gold links
+    sources: Sequence[Text],  # preferably lists of words, counted as in the gold links
     targets: Sequence[Text],
-    gold: Sequence[Links] | tuple[Sequence[Links], Sequence[Links]],  # or sure and possible ones, from `read_gold`
+    gold: Sequence[Links] | tuple[Sequence[Links], Sequence[Links]],  # or (sure, possible) from `read_gold`
     batch_size: int = 16,
 ) -> list[AttentionChoice]:
     """Alignment error rates of all layers and heads, plain and shifted, best first, from one pass over the data."""
@@ -41,8 +41,8 @@ def agreeing_attention(
 ) -> tuple[AttentionChoice, AttentionChoice]:
     """The layers of two opposite translators whose `attention_links` of the same pairs agree best, without gold links.
 
-    A single head may be chosen if `heads`, else the mean over heads. `aer` is that of the one's links against the
-    other's.
+    With `heads`, a single head may be chosen, otherwise the mean over heads. `aer` compares the links of the two
+    translators.
     """
     ours, theirs = (
         {key: found for key, found in links.items() if key[2] == shifted and (heads or key[1] is None)}

@@ -1,4 +1,4 @@
-"""How well signals find bad translations on labelled lines, and the combination of them that is fitted there.
+"""How well signals detect bad translations in labelled lines, and the combination of signals fitted to them.
 
 Definitions: docs/methods.md, Checking a translation.
 """
@@ -20,7 +20,7 @@ from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.metrics.detection import auroc, bootstrap, calibration_error, precision_at_recall
 
 Labels = dict[str, np.ndarray]
-# kinds of errors, and the columns of labels that say so
+# kinds of errors, and the label columns that mark them
 KINDS = {
     "detached": ("detached", "strong-unsupport", "full-unsupport"),
     "omission": ("omission",),
@@ -43,9 +43,9 @@ class Labelled:
     """Translations with human labels, read by a translator.
 
     Attributes:
-        readings: of the lines that the model can read.
-        labels: [lines] of each column of the file.
-        refused: number of lines that the model cannot read.
+        readings: of the lines that the model can process.
+        labels: one array [lines] for each label column of the file.
+        refused: number of lines that the model cannot process.
     """
 
     readings: list[Reading]
@@ -86,7 +86,7 @@ def read_labels(path: str | Path) -> tuple[list[str], list[str], Labels]:
 def read_labelled(
     model: Any, tokenizer: Any, path: str | Path, signals: Sequence[str], batch_size: int = 16
 ) -> Labelled:
-    """Force-decode the translations of a labelled file by all passes that some signals need."""
+    """Force-decode the translations of a labelled file with all passes that the signals need."""
     sources, targets, labels = read_labels(path)
     pairs: dict[int, Pair] = {}
     for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
@@ -116,14 +116,14 @@ def fit_logistic(x: np.ndarray, y: np.ndarray, l2: float = L2) -> np.ndarray:
     """
     design = np.column_stack([np.ones(len(x)), x])
     penalty = l2 * np.eye(design.shape[1])
-    penalty[0, 0] = 1e-9  # of the bias: only so that the matrix can be inverted
+    penalty[0, 0] = 1e-9  # of the bias: only makes the matrix invertible
     beta = np.zeros(design.shape[1])
 
     def loss(beta: np.ndarray) -> float:
         total = design @ beta
         return float(np.mean(np.logaddexp(0, total) - y * total) + beta @ penalty @ beta / 2)
 
-    for _ in range(100):  # Newton's steps, halved where the loss would rise
+    for _ in range(100):  # Newton steps, halved if the loss would rise
         p = 1 / (1 + np.exp(-design @ beta))
         gradient = design.T @ (p - y) / len(y) + penalty @ beta
         hessian = (design * (p * (1 - p))[:, None]).T @ design / len(y) + penalty
@@ -137,7 +137,7 @@ def fit_logistic(x: np.ndarray, y: np.ndarray, l2: float = L2) -> np.ndarray:
 
 
 def folds_of(readings: Sequence[Reading], folds: int = FOLDS, seed: int = 0) -> np.ndarray:
-    """[lines] number of each line's fold; equal translations are in one fold."""
+    """[lines] fold of each line; equal translations are in the same fold."""
     texts = [tuple(reading.pair.ids.target_ids) for reading in readings]
     numbers = {text: n for n, text in enumerate(dict.fromkeys(texts))}
     order = np.random.default_rng(seed).permutation(len(numbers)) % folds
@@ -166,7 +166,7 @@ def cross_validated(x: np.ndarray, y: np.ndarray, folds: np.ndarray) -> np.ndarr
 
 
 def threshold_of(bad: np.ndarray, good: np.ndarray, false_alarms: float, above: bool) -> Threshold:
-    """The threshold that reports that share of the good ones, those above it or those below it, and its rates."""
+    """The threshold above (or below) which that share of the good values lies, and its measured rates."""
     limit = float(np.quantile(good, 1 - false_alarms if above else false_alarms))
     alarms, found = (float((values > limit if above else values < limit).mean()) for values in (good, bad))
     return Threshold(limit, alarms, found, len(good), len(bad))
@@ -184,10 +184,10 @@ def fit_detector(x: np.ndarray, y: np.ndarray, names: Sequence[str], p: np.ndarr
 def fit_combination(
     labelled: Labelled, about: Mapping[str, Any], names: Sequence[str] | None = None, false_alarms: float = 0.05
 ) -> Combination:
-    """Detectors of all kinds that the labels know, and thresholds of words.
+    """Detectors of all kinds that the labels contain, and thresholds for words.
 
-    Words are bad in fully detached lines (target) and in lines with omissions (source), and good in lines without any
-    label; not every word of a bad line is bad.
+    Words of fully detached lines (target) and of lines with omissions (source) count as bad, words of lines without
+    any label as good; in fact not every word of a bad line is bad.
     """
     names = chosen_signals(names)
     x, folds, detectors = signal_values(labelled.readings, names), folds_of(labelled.readings), {}
@@ -223,19 +223,19 @@ def clause_threshold(labelled: Labelled, false_alarms: float) -> Threshold:
 
 
 def _words(measure: Callable[[Reading], np.ndarray], readings: Sequence[Reading]) -> np.ndarray:
-    """Measures of all words, without marks."""
+    """Measures of all words, without punctuation marks."""
     found = np.concatenate([measure(reading) for reading in readings] or [np.zeros(0)])
     return found[~np.isnan(found)]
 
 
 @dataclass(frozen=True, eq=False)
 class CheckTable:
-    """AUROC and precision at 90 % recall by signal and group of labels, with their intervals; per cent.
+    """AUROC and precision at 90 % recall by signal and group of labels, in percent, with intervals.
 
     Attributes:
         counts: lines of each group.
         lines: number of lines.
-        rows: a row for each signal and group.
+        rows: one row for each signal and group.
         calibration: cross-validated calibration error of the combination of each group.
     """
 
@@ -285,7 +285,7 @@ def check_table(labelled: Labelled, names: Sequence[str] | None = None) -> Check
 
 
 def _figures(positive: np.ndarray, negative: np.ndarray) -> dict[str, float]:
-    """Per cent, with intervals."""
+    """Percentages with intervals."""
     found: dict[str, float] = {}
     for name, figure in (("auroc", auroc), ("precision", precision_at_recall)):
         low, high = bootstrap(figure, positive, negative)
@@ -295,7 +295,7 @@ def _figures(positive: np.ndarray, negative: np.ndarray) -> dict[str, float]:
 
 
 def limits_table(fitted: Combination) -> str:
-    """Markdown: the threshold of every kind of error, of words too, and its measured rates."""
+    """Markdown table of the threshold of every kind of error, for lines and words, with its measured rates."""
     rows = {f"lines: {kind}": one.limit for kind, one in fitted.detectors.items()}
     rows |= {f"lines: {OMITTED_CLAUSE}": fitted.clause} if fitted.clause else {}
     rows |= {"source words: untranslated": fitted.coverage, "target words: unsupported": fitted.information}

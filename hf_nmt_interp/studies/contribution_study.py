@@ -33,9 +33,9 @@ WITH_PREFIX = (
     "source_contribution",
     "source_part",
     "prefix_entropy",
-)  # the first step has no prefix, so these say nothing there
-_POOL = 5  # sources translated for each that is wanted: not all translations have the right length
-_LEAST = 1e-12  # share below which a final model's influence counts as this much in the KL divergence
+)  # meaningless at the first step, which has no prefix
+_POOL = 5  # sources translated per requested one: not all translations have the right length
+_LEAST = 1e-12  # lower bound of the final model's influences in the KL divergence
 
 _KEYS = ("model", "prefix", "source_tokens", "target_tokens", "statistic")
 
@@ -44,7 +44,7 @@ Lengths = tuple[int | None, int | None]
 
 
 def is_shown(row: Row) -> bool:
-    """Whether a row belongs in means and figures: all but the first step of what is about the prefix."""
+    """Whether a row belongs in means and figures: all except the first step of statistics of the prefix."""
     return row["position"] > 0 or row["statistic"] not in WITH_PREFIX
 
 
@@ -75,7 +75,7 @@ class ContributionStudy(Report):
         return list(dict.fromkeys(row[field] for row in self.rows))
 
     def means(self) -> list[Row]:
-        """Means over target positions and sentences (figure 9); of `WITH_PREFIX` without the first, which has none."""
+        """Means over target positions and sentences (figure 9); for `WITH_PREFIX` without the first position."""
         groups: dict[tuple, list[Row]] = {}
         for row in self.rows:
             if row["statistic"] != "position_influence" and is_shown(row):  # whose mean is always 1
@@ -125,25 +125,25 @@ def contribution_study(
 ) -> ContributionStudy:
     """Source contribution, position influence, entropies, accuracy and distance to a final model, by position.
 
-    Accuracy, the share of labels that are the model's first choice, is of reference prefixes only. KL is
+    Accuracy, the share of labels that are the model's first choice, is measured for reference prefixes only. KL is
     D(model || final) of the influences of source and prefix tokens, for prefixes that all models share.
 
     Args:
         models: a model, or a name that is passed to `load` (further arguments of `load` are then accepted too); or a
-            dict from labels to models or to functions that load one (one is held at a time).
-        tokenizer: of all of them; None with a name.
+            dict from labels to models or to functions that load one (only one is in memory at a time).
+        tokenizer: the tokenizer of all models; None with a name.
         sources: sentences.
         targets: their translations, one each.
         prefixes: kinds of `PREFIXES` in studies/prefixes.py.
-        lengths: (source, target) tokens, with EOS, of each set; None, for a side or all, uses the most frequent.
-        within: how many tokens a side may be shorter or longer than that.
-        limit: maximum sentences of a set.
+        lengths: (source, target) tokens of each set, including EOS; None, for one side or all, uses the most frequent.
+        within: by how many tokens a side may be shorter or longer.
+        limit: maximum number of sentences in a set.
         final: name of the model that the others are compared with.
         method: name of an attribution method.
         batch_size: sentences explained at a time.
         generate: arguments of `model.generate()` for model prefixes.
-        seed: of the shuffle.
-        settings: of the method.
+        seed: seed for shuffling.
+        settings: settings of the method.
 
     >>> import hf_nmt_interp as hni
     >>> model, tokenizer = hni.load_demo("en-de")
@@ -190,7 +190,7 @@ def _estimate(
     method: str,
     settings: dict[str, Any],
 ) -> None:
-    """Say how long a slow method will take on all sets, by a reference of the first one."""
+    """Print how long a slow method will take on all sets, measured on a pair of the first one."""
 
     @cache
     def prepared() -> tuple[Any, Pairs]:
@@ -213,9 +213,9 @@ def _check(models: Mapping, prefixes: Sequence[str], final: str | None, sources:
 
 
 def influence_kl(result: AttributionResult, final: AttributionResult) -> np.ndarray:
-    """[T], D(p || q) of the token influences (R_t(x_1), ..., R_t(x_S), R_t(y_1), ..., R_t(y_t-1)), each with sum 1.
+    """[T], D(p || q) of the token influences (R_t(x_1), ..., R_t(x_S), R_t(y_1), ..., R_t(y_t-1)), scaled to sum 1.
 
-    p is of a model in training, q of the final model on the same sentence pair.
+    p belongs to a model in training, q to the final model, both on the same sentence pair.
     """
     p, q = (np.concatenate([r.source, r.prefix], axis=1, dtype=np.float64) for r in (result, final))
     if min(p.min(), q.min()) < 0:
@@ -226,7 +226,7 @@ def influence_kl(result: AttributionResult, final: AttributionResult) -> np.ndar
 
 
 def length_buckets(sizes: Iterable[tuple[int, int]]) -> dict[tuple[int, int], list[int]]:
-    """Numbers of the pairs of each (source, target) length, the most frequent lengths first.
+    """Indices of the pairs of each (source, target) length, the most frequent lengths first.
 
     >>> length_buckets([(4, 5), (3, 3), (3, 3)])
     {(3, 3): [1, 2], (4, 5): [0]}

@@ -20,14 +20,14 @@ from hf_nmt_interp.text.progress import estimate
 
 @dataclass(frozen=True)
 class DetachedStudy(Report):
-    """Scores of true and of detached sentence pairs, a sentence each: mean source share, mean log-probability."""
+    """Scores of each true and each detached sentence pair: mean source share and mean log-probability."""
 
     title: ClassVar = "study of detached sources"
     true: dict[str, np.ndarray]
     detached: dict[str, np.ndarray]
 
     def table(self) -> list[dict[str, Any]]:
-        """For each score its mean on true and on detached pairs, and how well it separates them (AUROC)."""
+        """For each score, its mean on true and on detached pairs, and how well it separates them (AUROC)."""
         pairs = {name: (np.asarray(self.true[name]), np.asarray(self.detached[name])) for name in self.true}
         return [
             {"score": name, "true": float(true.mean()), "detached": float(other.mean()), "auroc": auroc(true, other)}
@@ -39,9 +39,9 @@ def detached_study(
     model: Any,
     tokenizer: Any,
     sources: Sequence[str],  # at least two
-    method: str = "lrp",  # one that has a source share
+    method: str = "lrp",  # must have a source share
     batch_size: int = 16,
-    seed: int = 0,  # of the shuffling; no sentence keeps its own source
+    seed: int = 0,  # for shuffling; no sentence keeps its own source
     generate: dict[str, Any] | None = None,  # arguments of `generate()`
     **settings: Any,  # of the method
 ) -> DetachedStudy:
@@ -50,9 +50,9 @@ def detached_study(
         raise InputError("sources", len(sources), "given", "shuffling needs at least two")
     order = np.random.default_rng(seed).permutation(len(sources))
     other = np.empty_like(order)
-    other[order] = np.roll(order, 1)  # one cycle: nobody keeps its own
+    other[order] = np.roll(order, 1)  # one cycle: no sentence keeps its own source
     if any(sources[i] == sources[j] for i, j in enumerate(other)):
-        raise InputError("sources", None, "a sentence given twice was paired with itself", "leave repeated ones out")
+        raise InputError("sources", None, "a duplicate sentence was paired with itself", "remove duplicates")
     explainer = make_method(model, method, **settings)
     if not explainer.shares_total:
         raise InputError("method", method, "has no source share", "use lrp")

@@ -17,10 +17,10 @@ TABLES = (".csv", ".jsonl", ".parquet")  # endings of files with named fields
 
 
 def planted_texts(number: int, seed: int | str = 0, keywords: int = 20, fillers: int = 1000) -> Iterator[Text]:
-    """Texts of 10 to 30 words, most of them fillers by Zipf's law, whose class is that of most of their keywords.
+    """Texts of 10 to 30 words, mostly fillers drawn by Zipf's law; the majority of the keywords determines the class.
 
-    A text has one to three keywords of its class, and one of the other class in half of those with two or more.
-    Keywords of each class are named `good0`, `bad0`, ...; the same seed gives the same texts.
+    A text has one to three keywords of its class; half of the texts with two or more also have one of the other class.
+    Keywords are named `good0`, `bad0`, ... by class; the same seed produces the same texts.
     """
     rng = Random(f"planted-{seed}")
     words, weights = [f"w{n}" for n in range(fillers)], list(accumulate(1 / (n + 1) for n in range(fillers)))
@@ -45,11 +45,11 @@ def read_rows(
     """Texts of a dataset (Hub id or folder), or of a file that ends with one of `TABLES`.
 
     Args:
-        name: of the dataset or file.
+        name: name of the dataset or path of the file.
         config: configuration of the dataset.
-        split: of the dataset.
+        split: split of the dataset.
         text: text field, with space-separated words.
-        label: class field, a string or a whole number.
+        label: class field, a string or an integer.
     """
     rows = enumerate(load_rows(name, config, split, streaming=False), 1)
     return [_text(row, text, label, f"{name}, row {number}") for number, row in rows]
@@ -61,17 +61,17 @@ def _text(row: Mapping[str, Any], text: str, label: str, where: str) -> Text:
     if not isinstance(row[text], str) or not row[text].split():
         raise LineError(where, row[text], f"in the field {text!r} is not a text with words")
     if not isinstance(row[label], str | int):
-        raise LineError(where, row[label], f"in the field {label!r} is neither a string nor a whole number")
+        raise LineError(where, row[label], f"in the field {label!r} is neither a string nor an integer")
     return str(row[label]), row[text].split()
 
 
 def read_texts(path: str | Path) -> list[Text]:
-    """What `write_texts` wrote."""
+    """Read the texts that `write_texts` wrote."""
     found = []
     try:
         lines = Path(path).read_text(encoding="utf-8").split("\n")
     except OSError as error:
-        remedy = "give a file of lines with a class, a tab and words"
+        remedy = "give a file in which each line is a class, a tab and words"
         raise InputError(str(path), None, str(error.strerror), remedy) from error
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -84,7 +84,7 @@ def read_texts(path: str | Path) -> list[Text]:
 
 
 class WordIds:
-    """Numbers of words and classes of training texts: words rarer than `min_count` are unknown (snell2021, A.8)."""
+    """Ids of the words and classes of training texts; words rarer than `min_count` are unknown (snell2021, A.8)."""
 
     def __init__(self, texts: list[Text], min_count: int = 3) -> None:
         counts = Counter(word for _, words in texts for word in words)
@@ -98,7 +98,7 @@ class WordIds:
         return len(self.words) + UNKNOWN + 1
 
     def encode(self, texts: Iterable[Text], max_length: int) -> list[Example]:
-        """Examples of ids, cut to a length; the class is the one word of the output."""
+        """Examples of ids, truncated to `max_length`; the class is the only output word."""
         found = []
         for name, words in texts:
             if name not in self.classes:

@@ -15,7 +15,7 @@ L2 = tuple(10.0**-k for k in range(10))  # strengths of the penalty that are tri
 
 
 def bag_of_words(examples: Sequence[Example], vocab_size: int) -> Tensor:
-    """x [M, V], sparse: how often each word is in a text, divided by the length of the text (eq. 55).
+    """Sparse x [M, V]: the count of each word in a text, divided by the length of the text (eq. 55).
 
     >>> bag_of_words([{"input_ids": [2, 0, 2, 2], "labels": [1]}], 3).to_dense().tolist()
     [[0.25, 0.0, 0.75]]
@@ -37,8 +37,8 @@ def fit_logistic(x: Tensor, y: Tensor, classes: int, l2: float, max_iter: int = 
         x: [M, V] bags of words, e.g. of `bag_of_words`.
         y: [M] classes.
         classes: O.
-        l2: strength of the penalty, above 0; otherwise words of one class only have no finite optimum.
-        max_iter: maximum steps of the optimizer, L-BFGS; a weak penalty may need more, which changes little.
+        l2: strength of the penalty; must be above 0, or words that occur in one class only have no finite optimum.
+        max_iter: maximum number of L-BFGS steps; a weak penalty may need more, with little effect.
     """
     if not l2 > 0:
         raise InputError("l2", l2, "must be above 0")

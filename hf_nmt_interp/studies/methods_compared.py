@@ -33,7 +33,7 @@ Row = dict[str, Any]
 Gold = tuple[Sequence[Text], Sequence[Text], Sequence[Links], Sequence[Links]]  # sources, targets, sure, possible
 T = TypeVar("T")
 OWN = "align"
-VARIANTS = ("lrp:rule=attnlrp", "saliency:aggregate=li2016")  # that differ much from the method's own settings
+VARIANTS = ("lrp:rule=attnlrp", "saliency:aggregate=li2016")  # settings with clearly different results
 _SHORT = {"comprehensiveness": "compr", "sufficiency": "suff", "c_margin": "c_ci", "s_margin": "s_ci"}  # for terminals
 _RESET_PEAK = Path("/proc/self/clear_refs")  # Linux
 
@@ -64,7 +64,7 @@ def compare_methods(
         methods: name and settings by label; None for `methods_for(model)`.
         batch_size: sentences at a time.
         generate: arguments of `generate()`.
-        folder: saves what was computed for each method; the same call with the same weights reads it.
+        folder: folder for the results of each method, which the same call with the same weights reuses.
 
     Returns:
         Rows with the columns of `ranked_rows` under short names (`compr`, `c_ci`, `suff`, `s_ci`), `aer` with half its
@@ -101,7 +101,7 @@ def compare_methods(
 
 
 def saved(folder: str | Path, kind: str, label: str, about: Sequence[Any], compute: Callable[[], Any]) -> Any:
-    """What was saved under these names for the same `about`, or else is computed and saved now."""
+    """The value saved under these names for the same `about`; otherwise it is computed and saved."""
     digest = hashlib.sha256(json.dumps([kind, label, about], default=str).encode()).hexdigest()[:12]
     path = Path(folder, f"{kind}-{''.join(c if c.isalnum() else '_' for c in label)}-{digest}.json")
     if path.exists():
@@ -129,7 +129,7 @@ def error_with_margin(
 
 
 def measured(run: Callable[[], T], device: Any, count: int) -> tuple[T, Row]:
-    """What a function returns, its seconds per item, and the megabytes it needed beyond those in use before.
+    """The result of a function, its seconds per item, and the megabytes it used beyond those already in use.
 
     Seconds are processor time on a CPU. Memory is None if the system does not report the peak.
     """

@@ -23,12 +23,12 @@ class LengthSet:
     sources: Sequence["Encoded"]
     targets: Sequence["Encoded"]
     pool: Sequence["Encoded"]
-    rows: Sequence[int]  # numbers of the pairs among all
+    rows: Sequence[int]  # their indices among all pairs
     pool_rows: Sequence[int]
-    within: int = 0  # how many tokens a length may differ
+    within: int = 0  # by how many tokens a length may differ
 
     def checked(self, model: Any, tokenizer: Any) -> "LengthSet":
-        """The same, checked once against a model, for all kinds of prefixes."""
+        """The same set, checked once against a model, for all kinds of prefixes."""
         from hf_nmt_interp.decoding.pairs import encode_sources, encode_targets
 
         texts = dict(zip([*self.pool_rows, *self.rows], [*self.pool, *self.sources], strict=True))
@@ -43,8 +43,8 @@ class LengthSet:
 class Prefix(ABC):
     """A kind of prefix."""
 
-    is_reference = False  # whether the labels are the right ones, so that accuracy has a meaning
-    is_shared = True  # whether all models read the same, so that their influences can be compared
+    is_reference = False  # whether the labels are references, so accuracy is meaningful
+    is_shared = True  # whether all models read the same prefix, so their influences can be compared
 
     @abstractmethod
     def pairs(self, found: LengthSet, model: Any, tokenizer: Any, seed: int, **translating: Any) -> "Pairs":
@@ -63,7 +63,7 @@ class Reference(Prefix):
 
 
 class Own(Prefix):
-    """Translations that the model makes of sources of the same length; those of the right length are kept."""
+    """The model's translations of sources of the same length; those of the target length are kept."""
 
     is_shared = False
 

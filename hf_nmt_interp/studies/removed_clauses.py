@@ -18,17 +18,17 @@ from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.metrics.detection import auroc
 from hf_nmt_interp.text.tokens import TokenWords
 
-_LEAST = 3  # words of a clause that is removed, and of what is left
+_LEAST = 3  # minimum words of the removed clause, and of the rest
 
 
 @dataclass(frozen=True)
 class RemovedClauses:
-    """What was flagged; shares from 0 to 1.
+    """How many removed words were flagged; shares are from 0 to 1.
 
     Attributes:
-        sentences: with a clause that could be removed.
-        words: of the source that were linked to removed words only.
-        threshold: of the smoothed coverage; the given share of all words of complete pairs are below it.
+        sentences: number of sentences with a clause that can be removed.
+        words: number of source words that are linked only to removed words.
+        threshold: smoothed coverage below which `false_alarms` of the words of complete pairs lie.
         false_alarms: that share.
         found: share of the removed words below it.
         found_lines: share of the sentences with such a word.
@@ -46,7 +46,7 @@ class RemovedClauses:
     shipped: dict[str, float]
 
     def markdown(self) -> str:
-        """One table."""
+        """The figures as a Markdown table."""
         rows = {
             "sentences": f"{self.sentences:,}",
             "removed source words": f"{self.words:,}",
@@ -71,7 +71,7 @@ def removed_clauses(
     seed: int = 0,
     false_alarms: float = 0.05,
 ) -> RemovedClauses:
-    """Remove a clause, drawn at random, from every translation that has another one, and flag source words."""
+    """Remove a random clause from every translation that is long enough, and flag source words."""
     generator = np.random.default_rng(seed)
     encoded = Pairs.force(model, tokenizer, [x for x, _ in pairs], [y for _, y in pairs], SHOWN)
     choice = aligner(model, encoded, batch_size)
@@ -99,7 +99,7 @@ def removed_clauses(
 
 
 def _clause(target: TokenWords, generator: np.random.Generator) -> tuple[int, int] | None:
-    """A clause with enough words beside enough others, drawn at random."""
+    """A random clause with enough words, outside of which enough words remain."""
     full = np.array([not is_mark(word) for word in target.words])
     able = [
         (first, end)
@@ -115,7 +115,7 @@ def _without(target: TokenWords, first: int, end: int) -> str:
 
 
 def _removed(reading: Reading, span: tuple[int, int]) -> list[int]:
-    """Source words that are linked to words in the span only, without marks."""
+    """Source words, without punctuation marks, that are linked only to words in the span."""
     links = extract_links(np.where(reading.links > 0, reading.links, -np.inf))
     inside = {i for i, j in links if span[0] <= j < span[1]}
     return sorted(inside - {i for i, j in links if not span[0] <= j < span[1]} - _marks(reading.pair.source))

@@ -1,7 +1,7 @@
 """Trains many seeds of one LSTM model in parallel: weights are stacked to [R, ...], R small products become one batch.
 
-For batches of full length without dropout, as toy tasks have them. A stack computes what its models would compute one
-by one, and the gradient of the sum of losses is that of each model, so one Adam trains them all independently.
+Batches must not be padded, and dropout must be 0, as in the toy tasks. A stack computes the same as its models one by
+one, and the gradient of the sum of their losses is that of each model, so one Adam optimizer trains all of them.
 (`torch.func.vmap`, which could use the models directly, does not support `nn.LSTM`.)
 """
 
@@ -23,7 +23,7 @@ from hf_nmt_interp.text.files import atomic
 
 
 class Stack(ABC):
-    """Weights of R models of one configuration, by their names, [R, ...]; they need gradients as the models' do."""
+    """Weights [R, ...] of R models of one configuration, by name; `requires_grad` is that of the models."""
 
     def __init__(self, models: Sequence[Any]) -> None:
         if not models:
@@ -40,10 +40,10 @@ class Stack(ABC):
 
     @abstractmethod
     def __call__(self, source: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
-        """Logits and what else the models compute, from words [R, B, S] and labels [R, B, ...]."""
+        """Logits and the models' other outputs, from words [R, B, S] and labels [R, B, ...]."""
 
     def freeze(self, kept: str) -> None:
-        """Let only the weights whose names begin with `kept` be trained."""
+        """Train only the weights whose names begin with `kept`."""
         for name, weight in self.weights.items():
             weight.requires_grad_(name.startswith(kept))
 
@@ -52,7 +52,7 @@ class Stack(ABC):
         return [weight for weight in self.weights.values() if weight.requires_grad]
 
     def state_dict(self, model: int) -> dict[str, Tensor]:
-        """Weights of one of the models, for its `load_state_dict(..., strict=False)` (tied weights are named once)."""
+        """Weights of one of the models, for its `load_state_dict(..., strict=False)` (a tied weight has one name)."""
         return {name: weight[model].detach().clone() for name, weight in self.weights.items()}
 
     def linear(self, name: str, x: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ class Stack(ABC):
         return y.view(*x.shape[:-1], -1)
 
     def lstm(self, name: str, embeddings: str, ids: Tensor, first: Tensor | None = None) -> Tensor:
-        """States [R, B, T, n] of an LSTM that reads words ids [R, B, T] and begins with a state [R, B, n], or 0."""
+        """States [R, B, T, n] of an LSTM that reads words ids [R, B, T] and starts from a state [R, B, n], or 0."""
         weights = {key: self.weights[f"{name}.{key}_l0"] for key in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
         bias = (weights["bias_ih"] + weights["bias_hh"])[:, None]
         words = torch.baddbmm(bias, self.weights[embeddings], weights["weight_ih"].mT)  # [R, V, 4 n], each word once
@@ -135,18 +135,18 @@ def losses(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def train(
-    stack: Stack,  # of models; they are trained in place
-    batch: Callable[[int], tuple[Tensor, Tensor]],  # words [R, B, S] and labels [R, B, ...] of a step, always the same
-    evaluate: Callable[[], dict[str, Tensor]],  # results of the models as they are
+    stack: Stack,  # trained in place
+    batch: Callable[[int], tuple[Tensor, Tensor]],  # words [R, B, S] and labels [R, B, ...] of a step, deterministic
+    evaluate: Callable[[], dict[str, Tensor]],  # results of the current models
     *,
-    steps: int,  # of training
+    steps: int,  # training steps
     eval_steps: int,  # between two evaluations
-    learning_rate: float,  # of Adam
-    file: Path,  # where the state of the run is kept, as safetensors
+    learning_rate: float,  # for Adam
+    file: Path,  # safetensors file for the state of the run
 ) -> list[dict[str, Any]]:
-    """Train all models by Adam; what was evaluated every `eval_steps` steps, first at step 0.
+    """Train all models with Adam; returns the results of `evaluate` every `eval_steps` steps, starting at step 0.
 
-    A stopped run resumes from its last evaluation; a run that has ended is read from its file.
+    An interrupted run resumes from its last evaluation; a finished run is read from its file.
     """
     optimizer = torch.optim.Adam(stack.trained(), lr=learning_rate)
     records: list[dict[str, Any]] = []
@@ -188,10 +188,10 @@ def _write(file: Path, step: int, state: dict[str, Any], records: list[dict[str,
 
 
 def _read(file: Path) -> tuple[int, dict[str, Any], list[dict[str, Any]]]:
-    """Step, weights and optimizer (if the run has not ended) and records of a file of `_write`."""
-    found: dict[Any, Any] = {"optimizer": {}}  # without a state before the first step
+    """Step, weights and optimizer (unless the run has finished) and records from a file of `_write`."""
+    found: dict[Any, Any] = {"optimizer": {}}  # has no state before the first step
     with safe_open(file, "pt") as saved:
-        for key in saved.keys():  # noqa: SIM118 - no dictionary
+        for key in saved.keys():  # noqa: SIM118 - not a dictionary
             *path, name = [int(part) if part.isdecimal() else part for part in key.split("/")]
             reduce(lambda inner, part: inner.setdefault(part, {}), path, found)[name] = saved.get_tensor(key)
         records = [{"step": step, **record} for step, record in sorted(found["records"].items())]

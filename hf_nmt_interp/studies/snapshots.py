@@ -24,14 +24,14 @@ SNAPSHOT_SCORES = ("alpha", "beta", "delta")
 class Snapshot:
     """A model at one step of its training; rows are the output words of the whole set, in its order.
 
-    Scores are "alpha", attention weights (mean over heads); "beta", the lexical probe as log-odds, which have the
-    order of the probability but, unlike it and its logarithm, do not round to one number where it is near 1; "delta",
-    the influence of source words by gradients.
+    Scores are "alpha", attention weights (mean over heads); "beta", the lexical probe as log-odds, which have the same
+    order as the probability but, unlike it and its logarithm, do not lose precision near 1; and "delta", the influence
+    of source words by gradients.
     """
 
-    kept: Tensor  # [N, L], which source positions a word has
+    kept: Tensor  # [N, L], whether a word has this source position
     scores: dict[str, Tensor]  # by name, [N, L]
-    performance: float  # share of output words that the model predicts right after the right prefix
+    performance: float  # share of output words that the model predicts correctly after the reference prefix
     bleu: float | None = None  # of greedy translations, from 0 to 1; None if it was not measured
 
     def save(self, path: str | Path) -> None:
@@ -44,7 +44,7 @@ class Snapshot:
     def load(cls, path: str | Path) -> "Snapshot":
         """Read what `save` wrote."""
         with safe_open(path, "pt") as file:
-            scores = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dictionary
+            scores = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
             numbers = {name: float(text) for name, text in file.metadata().items()}
             return cls(scores.pop("kept"), scores, **numbers)
 

@@ -1,4 +1,4 @@
-"""How often the tags of a word end up at its translation: mark-up transfer, scored by the links of another aligner."""
+"""How often the tags of a word end up on its translation, according to the links of another aligner."""
 
 import random
 import re
@@ -23,20 +23,20 @@ def tag_transfer(
     tags: int = 1,
     seed: int = 0,
 ) -> dict[str, float]:
-    """Share of tags on the right words, by each method of alignment.
+    """Share of tags on the correct words for each alignment method.
 
-    A tag is right if it covers all target words that are surely linked to its word, and none that are not even
-    possibly linked. Tagged words are drawn among those with a sure link and without punctuation; pairs with fewer of
-    them than `tags` are left out.
+    A tag is correct if it covers all target words with a sure link to its word, and no words without a possible link.
+    Tagged words are drawn from those that have a sure link and no punctuation; pairs with fewer than `tags` of them
+    are left out.
 
     Args:
         model: a translator.
         tokenizer: its tokenizer.
-        pairs: of sentences; words are separated by spaces.
+        pairs: sentence pairs; words are separated by spaces.
         gold: sure and possible links of each pair, which include the sure ones.
-        methods: name -> method of `align`, with its settings; None for the model's own.
+        methods: name -> method of `align`, with its settings; None for the model's default.
         tags: tagged words in each sentence.
-        seed: of the draw.
+        seed: seed for choosing the tagged words.
     """
     draw = random.Random(seed)
     chosen: list[tuple[int, list[int]]] = []
@@ -45,7 +45,7 @@ def tag_transfer(
         if len(words) >= tags:
             chosen.append((n, sorted(draw.sample(words, tags))))
     if not chosen:
-        raise InputError("pairs", len(pairs), f"none has {tags} linked words to tag", "give others")
+        raise InputError("pairs", None, f"none of {len(pairs)} has {tags} linked words to tag", "give longer pairs")
     sources, targets = [tagged(pairs[n][0], words) for n, words in chosen], [pairs[n][1] for n, _ in chosen]
     shares = {}
     for name, method in methods.items():
@@ -70,7 +70,7 @@ def tagged(source: str, words: Sequence[int]) -> str:
 
 
 def covered_words(text: str, tag: int) -> set[int]:
-    """Words between spaces that a tag covers, in part or whole.
+    """Indices of the space-separated words that a tag covers, fully or partly.
 
     >>> sorted(covered_words("ein <t1>rotes</t1> <t2>Auto</t2>.", 2))
     [2]

@@ -43,7 +43,7 @@ class ToySettings:
     batch_size: int = field(default=32, metadata={"help": "Sequences per step."})
     test_size: int = field(default=50, metadata={"help": "Test sequences, different ones for each seed."})
     learning_rate: float = field(default=3e-3, metadata={"help": "Learning rate of Adam."})
-    heads: int = field(default=8, metadata={"help": "Number of heads K in the study of heads."})
+    heads: int = field(default=8, metadata={"help": "Number K of heads in the study of heads."})
     candidates: int = field(default=32, metadata={"help": "Single heads to try."})
     trials: int = field(default=2, metadata={"help": "Data seeds to try each of them with."})
     model_seed: int = field(default=0, metadata={"help": "Seed of all weights except the heads', in that study."})
@@ -62,7 +62,7 @@ class ToySettings:
         settings = asdict(self)
         del settings["output_dir"]
         file = self.output_dir / "settings.json"
-        # a folder from before this setting existed has the runs of both directions
+        # folders from before this setting existed contain bidirectional runs
         if file.exists() and (before := {"bidirectional": True} | json.loads(file.read_text())) != settings:
             changed = [f"{name}={before.get(name)}" for name in settings if before.get(name) != settings[name]]
             problem = f"has runs with {', '.join(changed)}"
@@ -81,7 +81,7 @@ class Member:
 
 # ------------------------------------------------------------------------------------------------------------ copying
 def new_translator(words: int, hidden_size: int, member: Member) -> Any:
-    """LSTM translator of one layer and direction; PyTorch's own first weights, those of each head by its own seed."""
+    """LSTM translator with one layer and direction, initialised by PyTorch; each head's weights have a seed."""
     settings: dict[str, Any] = {"vocab_size": words + 1, "embedding_size": hidden_size, "hidden_size": hidden_size}
     settings |= {"encoder_layers": 1, "decoder_layers": 1, "bidirectional": False}
     settings |= {"attention_heads": len(member.heads), "dropout": 0.0}
@@ -96,7 +96,7 @@ def new_translator(words: int, hidden_size: int, member: Member) -> Any:
 
 
 def first_weights(model: Any, seed: int) -> None:
-    """PyTorch's own for each layer; those of the attention are the last ones to be drawn."""
+    """PyTorch's default initialisation of each layer; the attention's weights are drawn last."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         layers = [module for module in model.modules() if hasattr(module, "reset_parameters")]
@@ -123,7 +123,7 @@ def copy(settings: ToySettings, name: str, task_name: str, members: Sequence[Mem
 
 
 def run(settings: ToySettings, name: str, stack: Any, batch: Any, evaluate: Any, steps: int) -> list[Row]:
-    """Train; a file of the folder keeps the state of the run and its results."""
+    """Train; a file in the folder keeps the state of the run and its results."""
     print(f"{name}: {len(next(iter(stack.weights.values())))} models in parallel", file=sys.stderr, flush=True)
     file = settings.output_dir / f"{name.replace(' ', '-')}.safetensors"
     options: dict[str, Any] = {"eval_steps": settings.eval_steps, "learning_rate": settings.learning_rate}
@@ -152,7 +152,7 @@ def runs_of(rows: Sequence[Row]) -> dict[str, dict[int, dict[int, float]]]:
 
 
 def summary(rows: Sequence[Row]) -> list[Row]:
-    """For each curve: how many seeds have learned and failed, their median step of 95 %, accuracies at the end."""
+    """For each curve: how many seeds learned and failed, the median step of 95 %, and the final accuracies."""
     found = []
     for curve, runs in runs_of(rows).items():
         final = [run[max(run)] for run in runs.values()]
@@ -174,7 +174,7 @@ def study_copying(settings: ToySettings, conditions: Sequence[str]) -> tuple[lis
 
 # -------------------------------------------------------------------------------------------------------------- heads
 def try_heads(settings: ToySettings) -> tuple[list[Row], list[int], list[int]]:
-    """Models of one head each, all other weights equal: rows, and which first weights are good and which bad."""
+    """Models with one head each and otherwise equal weights: rows, and which initial weights are good or bad."""
     heads, trials = range(settings.candidates), range(settings.trials)
     members = [Member(settings.model_seed, (head,), trial) for head in heads for trial in trials]
     rows = copy(settings, "single head", "40-of-40", members)
@@ -184,7 +184,7 @@ def try_heads(settings: ToySettings) -> tuple[list[Row], list[int], list[int]]:
 
 
 def study_heads(settings: ToySettings) -> tuple[list[Row], list[Row], str]:
-    """K heads of which all are bad, one is good, or drawn at random (section 5.2)."""
+    """Models with K heads that are all bad, of which one is good, or that are random (section 5.2)."""
     rows, good, bad = try_heads(settings)
     first, k, seeds = settings.candidates, settings.heads, range(settings.seeds)
     print(f"of {first} heads {len(good)} are good, {len(bad)} are bad", file=sys.stderr, flush=True)
@@ -210,7 +210,7 @@ def study_heads(settings: ToySettings) -> tuple[list[Row], list[Row], str]:
 def classify(settings: ToySettings, name: str) -> list[Row]:
     """Records of keyword classifiers over their training: "standard", "uniform" or "frozen" (all but the attention).
 
-    Accuracy and gammas are [R]; scores [R, N, 40] on the test's positive sequences are alpha, or gamma if uniform.
+    Accuracy and gammas are [R]; scores [R, N, 40] on the positive test sequences are alpha, or gamma if uniform.
     """
     mode, seeds = "uniform" if name == "uniform" else "learned", range(settings.seeds)
     sizes: dict[str, Any] = {"vocab_size": LENGTH, "num_labels": 2, "attention_mode": mode}
@@ -263,7 +263,7 @@ def study_locality(settings: ToySettings) -> tuple[list[Row], list[Row], str]:
 
 
 def study_frozen(settings: ToySettings) -> tuple[list[Row], list[Row], str]:
-    """A(alpha, alpha_fr) against A(alpha, beta_uf) (appendix A.6); alpha is of another seed's weights and data."""
+    """A(alpha, alpha_fr) against A(alpha, beta_uf) (appendix A.6); alpha has another seed for weights and data."""
     if settings.seeds < 2:
         raise InputError("--seeds", settings.seeds, "leaves no other seed to compare attention with", "use at least 2")
     alpha = classify(settings, "standard")[-1]["scores"].roll(1, 0)  # [R, N, S]
@@ -282,7 +282,7 @@ def study_frozen(settings: ToySettings) -> tuple[list[Row], list[Row], str]:
     return rows, table, "agreement"
 
 
-# from settings to rows of the figure, rows of the table, and what the figure shows
+# from settings to rows of the figure, rows of the table, and the label of the y axis
 STUDIES: dict[str, Callable[[ToySettings], tuple[list[Row], list[Row], str]]] = {
     "copying": partial(study_copying, conditions=("40-of-40", "40-of-60")),
     "mixture": partial(study_copying, conditions=("mixture", "40-of-80")),

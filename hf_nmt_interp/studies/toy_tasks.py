@@ -1,6 +1,6 @@
 """Toy tasks of Snell et al. 2021: copying permutations (3.3, A.3), permuted output (6.2), a keyword among words (6.1).
 
-What a task draws depends on its seed and step alone: equal seeds and steps are equal batches, in any order.
+The data of a task depend only on seed and step: the same seed and step always produce the same batch.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import numpy as np
 
 LENGTH = 40
 KEYWORD = 0  # "1" in the paper, whose words are counted from 1
-TEST = 2**31  # the step whose batch is the test
+TEST = 2**31  # step number that draws the test set
 
 
 def permutations(rng: np.random.Generator, words: np.ndarray, number: int, length: int = LENGTH) -> np.ndarray:
@@ -18,13 +18,13 @@ def permutations(rng: np.random.Generator, words: np.ndarray, number: int, lengt
 
 
 def mixture(rng: np.random.Generator, number: int) -> np.ndarray:
-    """Each sequence a permutation of the first 40 words or of the other 40 (A.3)."""
+    """Sequences that are permutations of the first 40 words or of the other 40 (A.3)."""
     return permutations(rng, np.arange(LENGTH), number) + LENGTH * rng.integers(2, size=(number, 1))
 
 
 @dataclass(frozen=True)
 class CopyTask:
-    """Sequences that are to be copied, in their own order or another fixed one."""
+    """Sequences to copy, in their own order or in another fixed order."""
 
     words: int  # in the vocabulary; the start token is the next number
     permuted: bool = False  # the output is x_pi(1), ..., x_pi(40), with one pi for each seed (eq. 25)
@@ -42,9 +42,9 @@ class CopyTask:
 
 
 def draw_keyword(seed: int, step: int, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sequences [number, 40] of 40 words, half of them with the keyword, once; and where it is [number], or -1.
+    """Sequences [number, 40], half of which contain the keyword once, and its position [number] or -1.
 
-    What the paper gets by rejection is drawn at once: other words are uniform and independent, and so is the place.
+    The paper uses rejection sampling; here the other words and the position are drawn directly, all of them uniform.
     """
     rng = np.random.default_rng([seed, step])
     x = rng.integers(1, LENGTH, size=(number, LENGTH))  # every word but the keyword

@@ -1,4 +1,4 @@
-"""Training of an alignment head on a frozen translator (Chen et al. 2020), or of a cross-attention head with it.
+"""Trains an alignment head on a frozen translator (Chen et al. 2020), or a cross-attention head with the translator.
 
 Definitions: docs/methods.md, Alignment head.
 """
@@ -33,7 +33,7 @@ def load_aligned(name: str, **settings: Any) -> Any:
 
     Args:
         name: folder, id on the Hub, or a bundled translator such as `demo:en-de`.
-        settings: of `from_pretrained`, e.g. `alignment_layer=2`.
+        settings: passed to `from_pretrained`, e.g. `alignment_layer=2`.
 
     >>> type(load_aligned("demo:en-de")).__name__
     'AlignedMarianMTModel'
@@ -55,7 +55,7 @@ class AlignmentConfig(TranslationConfig):
     'mass'
     """
 
-    link_loss: str = option("mass", "mass: -log of the mass on linked source tokens; even: cross entropy to them all.")
+    link_loss: str = option("mass", "mass: -log of the mass on linked source tokens; even: cross entropy with them.")
     agreement: float = option(0.0, "Weight of the squared distance to the soft links of the reverse model's head.")
     guided_layer: int | None = option(None, "Train a head of this cross-attention layer together with the translator.")
     guided_head: int = option(0, "Head of that layer.")
@@ -76,18 +76,18 @@ class AlignmentConfig(TranslationConfig):
 
 
 class AlignmentTrainer(TranslationTrainer):
-    """`TranslationTrainer` for the links of an alignment head; everything else of the translator is frozen.
+    """`TranslationTrainer` for an alignment head; the rest of the translator is frozen.
 
-    Its states are computed once per batch, without dropout, gradient and logits. With `guided_layer`, one head of the
-    model's own cross-attention is trained, together with the translator (Garg et al. 2019); the model then aligns by
-    that head. `loss` in the logs is per target token; `link_loss`, logged in guided training, is the part from links
-    since the last log. Evaluation is that of the translation.
+    The translator's states are computed once per batch, without dropout, gradients or logits. With `guided_layer`, one
+    head of the model's cross-attention is trained together with the translator (Garg et al. 2019), and the model then
+    aligns with that head. `loss` in the logs is per target token; `link_loss`, logged in guided training, is the part
+    from links since the last log. Evaluation scores translations.
 
     Args:
         model: a model with an alignment head, e.g. of `load_aligned`; any Transformer for guided training.
         args: an `AlignmentConfig`.
-        teacher: makes the links of the training examples, e.g. `OwnLinks`; None if they have `links` already.
-        reverse: model of the other direction with the same tokens and a head, for `agreement`.
+        teacher: produces the links of the training examples, e.g. `OwnLinks`; None if they already have `links`.
+        reverse: model for the other direction with the same tokens and a head, for `agreement`.
         more: further arguments of `Seq2SeqTrainer`.
 
     >>> import tempfile
@@ -137,7 +137,7 @@ class AlignmentTrainer(TranslationTrainer):
         labels = inputs["labels"]
         read = decoder_inputs(self.model, labels)
         soft = model(inputs["input_ids"], inputs["attention_mask"], read, only_alignment=True)  # [B, T, S]
-        loss = LINK_LOSSES[self.args.link_loss](soft[:, 1:], links[:, :-1])  # the last label is never read, nor a word
+        loss = LINK_LOSSES[self.args.link_loss](soft[:, 1:], links[:, :-1])  # EOS is never read and is not a word
         if self.args.agreement:
             loss = loss + self.args.agreement * self._agreement(soft, inputs)
         loss = self.per_token(loss, labels, num_items_in_batch)
@@ -170,7 +170,7 @@ class AlignmentTrainer(TranslationTrainer):
         return (loss, *outputs) if return_outputs else loss
 
     def train(self, *args, **kwargs):
-        """Train; a guided model then aligns by its head."""
+        """Train; a guided model then aligns with its head."""
         result = super().train(*args, **kwargs)
         if self._guided is not None:
             choice = {"layer": self.args.guided_layer, "head": self.args.guided_head}
@@ -197,7 +197,7 @@ class AlignmentTrainer(TranslationTrainer):
         return wrong / max(total, 1)
 
     def log(self, logs: dict[str, Any], *args, **kwargs) -> None:
-        """As always, with the loss on links in guided training."""
+        """Also logs the loss on links in guided training."""
         if "loss" in logs and self._seen:
             logs["link_loss"] = round(torch.stack(self._seen).mean().item(), 5)
             self._seen.clear()
@@ -241,12 +241,12 @@ def _linked(examples: Sequence[Example], file: Path) -> list[Example]:
 
 @dataclass
 class LinkCollator:
-    """Pads a batch as another collator does, with `links` [B, T, S], 1 where two tokens are linked."""
+    """Pads a batch with another collator, and adds `links` [B, T, S], 1 where two tokens are linked."""
 
     collate: Any
 
     def __call__(self, examples: Iterable[Example]) -> dict[str, Tensor]:
-        """A batch; examples without links are those of an evaluation."""
+        """A batch; examples of an evaluation have no links."""
         examples = list(examples)
         batch = self.collate([{name: example[name] for name in ("input_ids", "labels")} for example in examples])
         size = *batch["labels"].shape, batch["input_ids"].shape[1]
@@ -258,4 +258,4 @@ class LinkCollator:
     def __getattr__(self, name: str) -> Any:
         if name in ("collate", "__setstate__"):
             raise AttributeError(name)
-        return getattr(self.collate, name)  # noise is drawn again at each batch: `reseed`
+        return getattr(self.collate, name)  # for `reseed`, which seeds the noise of each batch

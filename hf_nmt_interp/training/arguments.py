@@ -17,13 +17,13 @@ GIVE_FILES = "does not name the data", "give two text files or one JSONL file"
 
 
 def option(default: Any, text: str) -> Any:
-    """A field of a dataclass of arguments, with its help; a list is copied for each object."""
+    """A dataclass field for an argument, with its help; a list default is copied for each object."""
     value: Any = {"default_factory": default.copy} if isinstance(default, list) else {"default": default}
     return field(**value, metadata={"help": text})
 
 
 def check_fields(arguments: Any, problem: str, is_wrong: Callable[[Any], bool], *names: str) -> None:
-    """Refuse values of some fields."""
+    """Raise if one of the named fields has a wrong value."""
     for name in names:
         if is_wrong(value := getattr(arguments, name)):
             raise InputError(name, value, problem)
@@ -55,7 +55,7 @@ class StartArguments:
 
 @dataclass
 class ExportArguments(StartArguments):
-    """The same, and where the trained model goes."""
+    """The model to train, and the folder for the result."""
 
     export: str | None = option(None, "Folder for the final model in float16.")
 
@@ -67,7 +67,7 @@ class DataArguments:
     source_lang: str = option("en", "Source language; its field in JSONL files and datasets.")
     target_lang: str = option("de", "Target language; its field in JSONL files and datasets.")
     source_code: str | None = option(None, "Code of the source language in a multilingual checkpoint, e.g. eng_Latn.")
-    target_code: str | None = option(None, "The same for the target, e.g. deu_Latn.")
+    target_code: str | None = option(None, "Code of the target language, e.g. deu_Latn.")
     train: list[str] = option([], "Two text files, one JSONL file, or a split.")
     valid: list[str] = option([], "Like train.")
     test: list[str] = option([], "Like train; scored once at the end.")
@@ -76,11 +76,11 @@ class DataArguments:
     streaming: bool = option(False, "Stream the training data; needs --max_steps.")
     max_valid: int = option(500, "Maximum validation pairs to translate at each evaluation.")
     vocabulary_pairs: int = option(1_000_000, "Maximum training pairs used to build the vocabulary.")
-    punctuation: Punctuation = option("attached", "attached; separate: marks are words, for models of tokenised text.")
+    punctuation: Punctuation = option("attached", "attached, or separate: marks are words (for tokenised text).")
     test_beams: int = option(4, "Beam size of the final test.")
     test_length_penalty: float | None = option(None, "Length penalty of the final test (default: the model's own).")
     source_word_dropout: float = option(0.0, "Share of source tokens replaced in training.")
-    target_word_dropout: float = option(0.0, "Share of decoder input tokens replaced in training; labels stay.")
+    target_word_dropout: float = option(0.0, "Share of decoder input tokens replaced in training; labels are kept.")
     word_dropout_item: str = option("random", "What replaces them: random (vocabulary items) or unk.")
     contribution_steps: list[int] = option([], "Steps at which contributions are measured on --valid.")
     license: str | None = option(None, "For the card: license as the Hub spells it, e.g. cc-by-2.0.")
@@ -95,7 +95,7 @@ class DataArguments:
 
 
 def check_data(data: DataArguments, config: Any) -> None:
-    """Refuse arguments that contradict each other, before anything is loaded."""
+    """Raise if arguments contradict each other, before anything is loaded."""
     if data.streaming and config.max_steps < 1:
         raise InputError("--streaming", None, "a stream has no length", "give --max_steps")
     if config.eval_strategy != "no" and not data.valid:

@@ -1,4 +1,4 @@
-"""Trainings of the study of how attention learns: translation, and classification as translation into one word."""
+"""Training runs of the attention-learning study: translation, and classification as translation into one word."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -52,12 +52,12 @@ from hf_nmt_interp.training.translation import TranslationTrainer
 class Task:
     """Data and models of a task."""
 
-    EARLY: tuple[int, ...]  # steps at which the paper looks at its models first (appendix A.8)
-    EVERY: int  # steps between its later looks
+    EARLY: tuple[int, ...]  # first steps that the paper evaluates (appendix A.8)
+    EVERY: int  # steps between its later evaluations
     MODEL: Any
     train: list[Example]
     valid: list[Example]
-    fields: dict[str, Any]  # of the model's configuration, that follow from the data
+    fields: dict[str, Any]  # fields of the model's configuration that follow from the data
 
     def __init__(self, study: Any, data: DataArguments) -> None:
         self.valid_tokens, self.settings, self.max_valid = study.valid_tokens, study.set, data.max_valid
@@ -75,7 +75,7 @@ class Task:
         return model
 
     def looked_at(self, on: str) -> list[Example]:
-        """The validation set, or as many training examples, a fixed random sample."""
+        """The validation set, or a fixed random sample of the training set of the same size."""
         if on == "valid":
             return self.valid
         return Random(0).sample(self.train, min(self.max_valid, len(self.train)))
@@ -85,7 +85,7 @@ class Task:
         return pad_batch(examples, self.fields["pad_token_id"])
 
     def batches(self, on: str = "valid") -> Iterator[dict[str, Tensor]]:
-        """A set in batches of similar length, always the same."""
+        """A set in batches of similar length, the same in each call."""
         rows = sorted(self.looked_at(on), key=lambda example: (len(example["input_ids"]), len(example["labels"])))
         for cut in cut_by_tokens(list(map(sizes_of, rows)), self.valid_tokens):
             yield self.collate(rows[cut])
@@ -95,7 +95,7 @@ class Task:
         raise NotImplementedError("only translators have BLEU")
 
     def finish(self, folder: Path, on: list[str]) -> None:
-        """Fit what is not trained step by step."""
+        """Fit models that are not trained in steps."""
 
 
 class Translation(Task):
@@ -146,7 +146,7 @@ class Classification(Task):
     def __init__(self, study: Any, data: DataArguments, config: Any) -> None:
         super().__init__(study, data)
         if len(data.train) > 1 or len(data.valid) != len(data.train):
-            raise InputError("--train, --valid", (data.train, data.valid), "must be one file or split each, or none")
+            raise InputError("--train, --valid", (data.train, data.valid), "must each be one file or split, or none")
         if data.dataset and not data.train:
             raise InputError("--train, --valid", None, "are missing", "with --dataset, give the names of two splits")
         names = data.train + data.valid or self._plant(Path(config.output_dir), config.seed)
@@ -193,7 +193,7 @@ class Classification(Task):
             found.save(folder / "logistic" / SNAPSHOTS[name] / "0.safetensors")
 
     def _plant(self, folder: Path, seed: int) -> list[Path]:
-        """Files of the set with planted keywords; those of an earlier run are left as they are."""
+        """Files of the set with planted keywords; existing ones are reused."""
         files = [folder / "planted-train.tsv", folder / "planted-valid.tsv"]
         for path, number in zip(files, (10_000, 1_000), strict=True):
             if not path.exists():
@@ -237,4 +237,4 @@ def train_run(name: str, study: Any, task: Task, config: Any) -> None:
     trainer.train(resume_from_checkpoint=find_checkpoint(config))
     trainer.save_model()
     if tokenizer := getattr(task, "tokenizer", None):
-        tokenizer.save_pretrained(config.output_dir)  # so that every command takes the folder as a translator
+        tokenizer.save_pretrained(config.output_dir)  # so every command accepts the folder as a translator

@@ -1,4 +1,4 @@
-"""Batches of similar length under a token budget, the same for every process and every restart."""
+"""Batches of similar length under a token budget, reproducible across processes and restarts."""
 
 from collections.abc import Callable, Iterable, Iterator, Sized
 from itertools import islice
@@ -14,7 +14,7 @@ from hf_nmt_interp.text.corpus import Example
 
 
 def pad_batch(examples: list[Example], pad_id: int) -> dict[str, Tensor]:
-    """Pad `input_ids` by `pad_id` and `labels` by -100.
+    """Pad `input_ids` with `pad_id` and `labels` with -100.
 
     >>> pad_batch([{"input_ids": [5, 0], "labels": [7, 0]}, {"input_ids": [0], "labels": [0]}], 9)["input_ids"]
     tensor([[5, 0],
@@ -42,21 +42,21 @@ def cut_by_tokens(sizes: list[tuple[int, int]], budget: int) -> Iterator[slice]:
 
 
 class TokenBatches(IterableDataset):
-    """Batches of at most `budget` padded tokens per side, shuffled each epoch, dealt in turn to `world` processes.
+    """Batches of at most `budget` padded tokens per side, shuffled each epoch and distributed to `world` processes.
 
-    Where a list is cut into batches depends on the lengths only, so every epoch has the same number. Each example
-    comes once per epoch, except for up to `world - 1` leftover batches, which are different ones in each epoch.
-    A pair longer than the budget gets its own batch. A stream never ends: it is read again and again.
-    The batches of an epoch depend on seed, epoch and budget only.
+    How a list is cut into batches depends only on the lengths, so every epoch has the same number of batches. Each
+    example occurs once per epoch, except in up to `world - 1` leftover batches, which differ between epochs.
+    A pair longer than the budget gets its own batch. A stream never ends: it is read repeatedly. The
+    batches of an epoch depend only on seed, epoch and budget.
     """
 
     def __init__(
         self,
         examples: Iterable[Example],  # a list, or anything that starts over at each `iter()` (streaming data sets)
         collate: Callable[[list[Example]], Any],  # turns examples into a batch
-        budget: int,  # most tokens of a padded batch, on the source and on the target side each
+        budget: int,  # maximum tokens of a padded batch, per side
         *,
-        seed: int = 0,  # of the order
+        seed: int = 0,  # for the order
         rank: int = 0,  # number of this process
         world: int = 1,  # number of processes; process r gets batches r, r + world, ...
         window: int = 50_000,  # examples of a stream that are sorted at a time
@@ -68,7 +68,7 @@ class TokenBatches(IterableDataset):
     def _count(self) -> int:
         batches = sum(1 for _ in cut_by_tokens(sorted(map(sizes_of, self.examples)), self.budget))
         if batches < self.world:
-            problem = f"they fill {batches} batches of {self.budget} tokens for {self.world} process(es)"
+            problem = f"fill only {batches} batches of {self.budget} tokens for {self.world} process(es)"
             raise InputError("examples", None, problem, "give more examples or a smaller budget")
         return batches // self.world
 
@@ -97,7 +97,7 @@ class TokenBatches(IterableDataset):
         """Batches of all processes."""
         rng = Random(f"{self.seed}-{self.epoch}")
         for examples in self._windows():
-            rng.shuffle(examples)  # examples of the same sizes meet others in each epoch
+            rng.shuffle(examples)  # examples of the same size are mixed differently in each epoch
             examples.sort(key=sizes_of)
             cuts = list(cut_by_tokens(list(map(sizes_of, examples)), self.budget))
             rng.shuffle(cuts)
@@ -106,7 +106,7 @@ class TokenBatches(IterableDataset):
 
     def __iter__(self) -> Iterator[Any]:
         for number, dealt in enumerate(zip(*[self._batches()] * self.world, strict=False)):  # one for each process
-            if hasattr(self.collate, "reseed"):  # its noise must not depend on where a run was restarted
+            if hasattr(self.collate, "reseed"):  # its noise must not depend on where a run was resumed
                 self.collate.reseed(f"{self.seed}-{self.epoch}-{number}-{self.rank}")
             yield self.collate(dealt[self.rank])
 

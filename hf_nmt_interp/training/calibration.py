@@ -1,4 +1,4 @@
-"""Joint training of a translator and of the masks that calibrate its cross-attention (lu2021, section 3.3).
+"""Joint training of a translator and the masks that calibrate its cross-attention (lu2021, section 3.3).
 
 Definitions: docs/methods.md, Calibrated cross-attention.
 """
@@ -29,7 +29,7 @@ def load_calibrated(name: str, from_scratch: bool = False, **settings: Any) -> A
     Args:
         name: folder, id on the Hub, or a bundled translator such as `demo:en-de`.
         from_scratch: use only the checkpoint's sizes, with new weights.
-        settings: of `from_pretrained`, e.g. `fusion="anneal", anneal_steps=3000`.
+        settings: passed to `from_pretrained`, e.g. `fusion="anneal", anneal_steps=3000`.
 
     >>> type(load_calibrated("demo:en-de", fusion="gate")).__name__
     'CalibratedMarianMTModel'
@@ -75,7 +75,7 @@ class CalibrationTrainer(TranslationTrainer):
     theta gets the gradient of the NMT loss under fused weights, theta_m (all W_Q and W_K) that of -(NMT loss under
     perturbed weights) + alpha ||1 - m||_2, m of the perturbed pass, both from one backward pass. `loss` in the logs is
     the NMT loss; `perturbed_loss`, `mask_distance` and `mask_mean` are logged too, as means over the first
-    process's batches since the last log. Evaluation is with fused weights. `max_grad_norm` clips both together.
+    process's batches since the last log. Evaluation uses fused weights. `max_grad_norm` clips both together.
 
     Args:
         model: a calibrated model, e.g. of `load_calibrated`.
@@ -103,7 +103,7 @@ class CalibrationTrainer(TranslationTrainer):
         super().__init__(model=model, args=args, **more)
         if model.config.fusion == "fixed":
             problem = (
-                "the softmax of eq. 8 is over weights that are already between 0 and 1, so they come out nearly equal"
+                "the softmax of eq. 8 is over weights that are already between 0 and 1, so results are nearly equal"
             )
             logger.warning("fusion='fixed': %s; the authors' code leaves it out: fusion='fixed_unnormalised'", problem)
         self.add_callback(CountSteps())
@@ -125,7 +125,7 @@ class CalibrationTrainer(TranslationTrainer):
         distance = PENALTIES[self.args.penalty](masks, labels)
         self._seen.append(_summary(perturbed, distance, masks, inputs))
         second = mask_loss(perturbed, distance, self.args.alpha)
-        # the second loss adds its gradient and not its value
+        # the second loss adds its gradient but not its value
         loss = self.per_token(fused + second - second.detach(), labels, num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
 
@@ -143,7 +143,7 @@ class CalibrationTrainer(TranslationTrainer):
         return fused, perturbed, outputs.perturbed_masks, outputs
 
     def log(self, logs: dict[str, Any], *args, **kwargs) -> None:
-        """Also logs what the mask network does."""
+        """Also logs the statistics of the masks."""
         if "loss" in logs and self._seen:
             found = torch.stack(self._seen).mean(0).tolist()
             names = ("perturbed_loss", "mask_distance", "mask_mean")

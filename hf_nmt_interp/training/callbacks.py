@@ -19,7 +19,7 @@ CONTRIBUTIONS = "contributions.csv"
 
 
 class Stopwatch(TrainerCallback, ExportableState):
-    """Seconds of training, wall-clock and processor time, added up over restarts: checkpoints store them.
+    """Training time in seconds (wall-clock and CPU), accumulated over restarts; checkpoints store it.
 
     >>> Stopwatch(seconds=60).state()["args"]
     {'seconds': 60, 'cpu_seconds': 0.0}
@@ -30,7 +30,7 @@ class Stopwatch(TrainerCallback, ExportableState):
         self._since = time.monotonic(), time.process_time()
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
-        # the trainer itself would restore a new object, and only with restore_callback_states_from_checkpoint
+        # the trainer would restore a new object, and only with restore_callback_states_from_checkpoint
         kept = state.stateful_callbacks.get(type(self).__name__, self.state())
         self.seconds, self.cpu_seconds = (kept["args"].get(name, 0.0) for name in ("seconds", "cpu_seconds"))
         self._since = time.monotonic(), time.process_time()
@@ -48,17 +48,17 @@ class Stopwatch(TrainerCallback, ExportableState):
 class ContributionCallback(TrainerCallback):
     """Measures contributions on a fixed evaluation set at chosen steps of any training (voita2021, section 7).
 
-    The means over target positions go into the log as e.g. `contributions/random/source_contribution`, the curves into
-    `contributions.csv` of the output folder, which `ContributionStudy.load` reads. The model and the random state of
-    the training are not changed. One process measures, the others wait for it at their next step.
+    Means over target positions are logged, e.g. as `contributions/random/source_contribution`, and curves are written
+    to `contributions.csv` in the output folder, which `ContributionStudy.load` reads. The model and the random state
+    of the training are not changed. One process measures while the others wait at their next step.
 
     Args:
-        tokenizer: of the model.
+        tokenizer: tokenizer of the model.
         sources: sentences to choose the evaluation set from.
         targets: their translations.
         steps: an interval, or a list of steps; 0 is before the first.
         limit: maximum number of sentences; the cost of a measurement grows with it.
-        log: takes the figures, e.g. `trainer.log`; None adds them to the trainer's log history.
+        log: function that receives the figures, e.g. `trainer.log`; None adds them to the trainer's log history.
         study: further arguments of `contribution_study`: prefixes (reference and random by default), lengths, method.
 
     >>> import hf_nmt_interp as hni
@@ -108,7 +108,7 @@ class ContributionCallback(TrainerCallback):
         if self.log:
             due = control.should_log
             self.log(figures)
-            control.should_log = due  # a log is taken for that of the step
+            control.should_log = due  # the entry counts as the log of this step
         else:
             state.log_history.append(figures | {"step": step})
 
@@ -120,13 +120,13 @@ class SnapshotCallback(TrainerCallback):
     Snapshots that a resumed run has already taken are not taken again.
     """
 
-    batches: Callable[[str], Iterable[dict[str, Any]]]  # makes the batches of a set, of its name in `on`
+    batches: Callable[[str], Iterable[dict[str, Any]]]  # from the name of a set to its batches
     steps: Sequence[int]  # 0 is before the first
-    scores: Sequence[str] = SNAPSHOT_SCORES[:2]  # what is looked at
-    last_scores: Sequence[str] = ()  # more of it at the last step
-    on: Sequence[str] = ("valid",)  # sets that are looked at, each with its folder
-    bleu: Callable[[Any, str], float] | None = None  # from model and set to BLEU of translations, from 0 to 1
-    log: Callable[[str], None] = print  # takes a line of text
+    scores: Sequence[str] = SNAPSHOT_SCORES[:2]  # scores to record
+    last_scores: Sequence[str] = ()  # additional scores at the last step
+    on: Sequence[str] = ("valid",)  # sets to evaluate, each with its folder
+    bleu: Callable[[Any, str], float] | None = None  # from model and set to the BLEU of translations, from 0 to 1
+    log: Callable[[str], None] = print  # receives a line of text
 
     def on_step_end(self, args, state, control, **kwargs) -> None:
         step = state.global_step

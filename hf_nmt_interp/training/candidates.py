@@ -15,8 +15,8 @@ from hf_nmt_interp.training.batching import cut_by_tokens
 from hf_nmt_interp.training.losses import linear_cross_entropy
 
 SEARCHES = ("sample", "top_p", "beam")
-_SAMPLED = 16  # tokens sampled at a time for each that is scored: a cache is that much smaller than a graph
-_LOGITS = 2**28  # numbers of logits held at a time where the loss cannot be fused
+_SAMPLED = 16  # tokens sampled at a time per scored token: a cache is that much smaller than a graph
+_LOGITS = 2**28  # logits in memory at a time if the loss cannot be fused
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Sources:
 
     states: Tensor  # [B, S, d] of the encoder
     mask: Tensor  # [B, S]
-    start: Tensor  # [B] what the decoder reads first
+    start: Tensor  # [B] first token of the decoder's input
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class CandidateScorer:
     """Draws candidates and scores them."""
 
     model: Any  # any encoder-decoder, in evaluation mode while it is used here
-    budget: int  # most padded tokens of a side that are scored at a time
-    fused: bool  # whether its logits are `lm_head(states) + final_logits_bias` and need not be held as a whole
-    autocast: Callable[[], AbstractContextManager[Any]]  # makes a context for forward passes
+    budget: int  # maximum padded tokens per side that are scored at a time
+    fused: bool  # whether logits are `lm_head(states) + final_logits_bias`, so not all are needed in memory
+    autocast: Callable[[], AbstractContextManager[Any]]  # creates the context for forward passes
 
     def draw(self, sources: Sources, search: str, number: int, limit: int, top_p: float = 1.0) -> list[list[Sample]]:
-        """`number` candidates (or beams) of each source, of at most `limit` tokens, with log P(y|x), by a search."""
+        """Draw `number` candidates of up to `limit` tokens per source, with log P(y|x); `search` as in `MRTConfig`."""
         at_once = max(1, _SAMPLED * self.budget // (number * (sources.mask.shape[1] + limit)))
         parts = zip(*(x.detach().split(at_once) for x in (sources.states, sources.mask, sources.start)), strict=True)
         found: list[list[Sample]] = []
@@ -61,7 +61,7 @@ class CandidateScorer:
 
     @torch.inference_mode()
     def _generate(self, sources: Sources, number: int, limit: int, top_p: float | None) -> list[list[Sample]]:
-        """Candidates by `generate()`, and their log P by one more pass."""
+        """Candidates from `generate()`, with log P from one more pass."""
         options: dict[str, Any] = {"num_beams": number, "do_sample": False}
         if top_p is not None:
             options = {"num_beams": 1, "do_sample": True, "top_p": top_p, "top_k": 0, "temperature": 1.0}
@@ -79,7 +79,7 @@ class CandidateScorer:
         return [samples[i : i + number] for i in range(0, len(samples), number)]
 
     def weighted_sum(self, sources: Sources, candidates: list[Candidate]) -> Tensor:
-        """Sum of weight * log P(y|x), with its gradient; the graph of one chunk is held at a time."""
+        """Sum of weight * log P(y|x), with its gradient; only the graph of one chunk is in memory at a time."""
         inputs = [sources.states, *(p for p in self.model.parameters() if p.requires_grad)]
         total = torch.zeros((), device=sources.mask.device)
         gradients: list[Tensor | None] = [None] * len(inputs)
@@ -90,7 +90,7 @@ class CandidateScorer:
             found = torch.autograd.grad(value, [leaf, *inputs[1:]], allow_unused=True)
             gradients = list(map(_add, gradients, found))
             total += value.detach()
-        # a launcher's hooks take even an empty gradient for one, so what was not used is left out
+        # a launcher's hooks count even an empty gradient, so unused tensors are left out
         known = [(x, g) for x, g in zip(inputs, gradients, strict=True) if g is not None]
         return _Known.apply(total, [g for _, g in known], *(x for x, _ in known))
 
@@ -114,7 +114,7 @@ class CandidateScorer:
             yield candidates[cut]
 
     def _inputs(self, sources: Sources, states: Tensor, chunk: list[Candidate]) -> tuple[Tensor, dict[str, Any]]:
-        """Labels [n, T] of candidates, and the decoder's inputs with the states of each one's source."""
+        """Labels [n, T] of candidates, and the decoder's inputs with the states of their sources."""
         rows = torch.tensor([c.row for c in chunk], device=states.device)
         labels, shifted = pad_targets([c.ids for c in chunk], sources.start[rows], self.model.config.pad_token_id)
         source = {"encoder_outputs": encoded(states[rows]), "attention_mask": sources.mask[rows]}
@@ -122,7 +122,7 @@ class CandidateScorer:
 
 
 class _Known(torch.autograd.Function):
-    """A value whose gradients with respect to tensors are known, passed on in the one backward pass."""
+    """A value whose gradients with respect to tensors are already known."""
 
     @staticmethod
     def forward(ctx, value, gradients, *tensors):
@@ -136,12 +136,12 @@ class _Known(torch.autograd.Function):
 
 
 def _add(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    """Their sum, computed in place in the first."""
+    """The sum of tensors, computed in place in the first one."""
     return b if a is None else a if b is None else a.add_(b)
 
 
 def pad_targets(rows: Sequence[Sequence[int]], start: Tensor, pad_id: int) -> tuple[Tensor, Tensor]:
-    """Labels [n, T], padded by -100, and decoder inputs [n, T] of translations given as ids.
+    """Labels [n, T], padded with -100, and decoder inputs [n, T] of translations given as ids.
 
     >>> pad_targets([(5, 6, 0), (7, 0)], torch.tensor([9, 9]), pad_id=9)[1]
     tensor([[9, 5, 6],
@@ -154,7 +154,7 @@ def pad_targets(rows: Sequence[Sequence[int]], start: Tensor, pad_id: int) -> tu
 
 
 def ids_of(setting: int | list[int] | None) -> set[int]:
-    """Ids that a setting such as `eos_token_id` names."""
+    """The ids in a setting such as `eos_token_id`."""
     return set() if setting is None else set(torch.as_tensor(setting).flatten().tolist())
 
 

@@ -1,4 +1,4 @@
-"""Cards of training runs: what a trainer knows about its model, as data for `report.cards`."""
+"""Model cards of training runs: collects the trainer's data for `report.cards`."""
 
 import dataclasses
 from enum import Enum
@@ -14,7 +14,7 @@ _LOCAL = ("output_dir", "logging_dir", "run_name", "hub_model_id", "local_rank",
 
 
 def changed_arguments(config: Any) -> dict[str, str]:
-    """Training arguments that are not the defaults, as text; paths of this machine and tokens are left out."""
+    """Training arguments that differ from the defaults, as text, without local paths and tokens."""
     found = {}
     for field in dataclasses.fields(config):
         if not field.init or field.name in (*_LOCAL, "hub_token", "push_to_hub_token"):
@@ -28,11 +28,11 @@ def changed_arguments(config: Any) -> dict[str, str]:
 
 
 def hub_name(model: str | None) -> str | None:
-    """Hub repository of the model that a training starts from, from its name or the card in its folder, if known."""
+    """Hub repository of the model that training starts from, by its name or the card in its folder, if known."""
     if model is None or model.startswith("demo:"):
         return None
     if not Path(model).exists():
-        return None if is_path(model) else model  # a folder that is gone tells nothing
+        return None if is_path(model) else model  # the folder no longer exists
     if not (card := Path(model) / "README.md").is_file():
         return None
     known = ModelCard(card.read_text(encoding="utf-8"), ignore_metadata_errors=True).data
@@ -41,7 +41,7 @@ def hub_name(model: str | None) -> str | None:
 
 
 def write_card(config: Any, folder: str | Path, **about: Any) -> None:
-    """`README.md` of a model saved in a folder, from the trainer's arguments and what `model_card` takes."""
+    """`README.md` of a model saved in a folder, from the trainer's arguments and the arguments of `model_card`."""
     known = {
         "arguments": changed_arguments(config),
         "name": config.hub_model_id,

@@ -18,9 +18,9 @@ from hf_nmt_interp.text.fingerprints import file_fingerprint
 
 ARGUMENTS, STATE = "training_args.json", "trainer_state.json"  # files of a checkpoint
 CHECKSUMS = "checksums.json"
-HISTORY = "gates.csv"  # of a training with gates
-LINKS = "links.txt"  # of the tokens of training examples, by the teacher of an alignment head
-UNFINISHED = "unfinished"  # folder of a run where a checkpoint is while it is written
+HISTORY = "gates.csv"  # of training with gates
+LINKS = "links.txt"  # token links of training examples, by the teacher of an alignment head
+UNFINISHED = "unfinished"  # folder of a run in which a checkpoint is written
 
 
 def list_checkpoints(folder: str | Path, *, complete: bool = True, resumable: bool = False) -> list[Path]:
@@ -44,7 +44,7 @@ def write_checksums(checkpoint: Path) -> None:
 
 
 def check_checksums(checkpoint: str | Path) -> None:
-    """Raise if files of a checkpoint were changed; checkpoints of other packages have no checksums."""
+    """Raise if files of a checkpoint were changed; checkpoints written by other packages have no checksums."""
     place = Path(checkpoint)
     if not (place / CHECKSUMS).exists():
         _check_state(place / STATE)
@@ -60,7 +60,7 @@ def check_checksums(checkpoint: str | Path) -> None:
 
 
 def _check_state(file: Path) -> None:
-    """Refuse a `trainer_state.json` whose fields are of other types."""
+    """Raise if fields of `trainer_state.json` have the wrong type."""
     state = json.loads(file.read_bytes()) if file.exists() else {}
     kinds = {"global_step": int, "max_steps": int, "log_history": list}
     for name, kind in kinds.items():
@@ -79,7 +79,7 @@ def _is_complete(checkpoint: Path, resumable: bool) -> bool:
     except (FileNotFoundError, ValueError, TypeError, KeyError):
         return False
     weights = list(checkpoint.glob("*.safetensors"))
-    states = [*checkpoint.glob("*.pt"), *checkpoint.glob("*.pth")]  # zip archives, whose directory stands at the end
+    states = [*checkpoint.glob("*.pt"), *checkpoint.glob("*.pth")]  # zip archives, whose directory is at the end
     needed = ["optimizer*", "scheduler.pt", "rng_state*.pth"] if resumable and not only_model else []
     is_there = bool(weights) and all(any(checkpoint.glob(pattern)) for pattern in needed)
     return is_there and all(map(_is_whole, weights)) and all(map(zipfile.is_zipfile, states))
@@ -110,8 +110,8 @@ def average_checkpoints(model: PreTrainedModel, folders: Sequence[str | Path]) -
             if weight.is_floating_point():
                 total[name] = total.get(name, 0) + weight.double() / len(folders)
             else:
-                total[name] = weight  # a count, such as annealing's step: that of the last one
-    # tied weights are saved once and shared in the model, so what is not in the file follows what is
+                total[name] = weight  # a counter, such as the annealing step: taken from the last checkpoint
+    # tied weights are saved once, so those that are missing from the file follow the others
     model.load_state_dict({name: weight.to(own[name].dtype) for name, weight in total.items()}, strict=False)
     model.tie_weights()
 

@@ -9,9 +9,9 @@ from hf_nmt_interp.text.corpus import Example, Pair
 
 
 def encode_examples(tokenizer: Any, pairs: Iterable[Pair], max_length: int, *, cut: bool = False) -> Iterator[Example]:
-    """Tokenise pairs of sentences; those with an empty side or more than `max_length` tokens on a side are left out.
+    """Tokenise sentence pairs; pairs with an empty side or more than `max_length` tokens on a side are left out.
 
-    With `cut` every pair is kept, truncated to `max_length` (for test sets, where each has a reference).
+    With `cut`, every pair is kept and truncated to `max_length` (for test sets, where each has a reference).
     """
     pairs = iter(pairs)
     while chunk := list(islice(pairs, 1000)):

@@ -34,8 +34,8 @@ def candidate_probabilities(log_probs: Tensor, kept: Tensor, alpha: float, lengt
 def expected_risk(probabilities: Tensor, risks: Tensor) -> Tensor:
     """R = sum over S(x) of P~(y|x) Delta(y), for each source.
 
-    Risks [B, C] are taken relative to the set's first: where all are equal, the gradient is 0 and not rounding, which
-    Adam would scale up. They may be anything finite where P~ [B, C] is 0.
+    Risks [B, C] are relative to the first one of the set: if all are equal, the gradient is exactly 0, without
+    rounding errors that Adam would scale up. Where P~ [B, C] is 0, they may have any finite value.
 
     >>> expected_risk(torch.tensor([[0.75, 0.25]]), torch.tensor([[-1.0, 0.0]]))
     tensor([-0.7500])

@@ -8,9 +8,9 @@ def make_shardable(model: Any, plugin: Any) -> None:
     """Prepare a translator for sharding where accelerate alone is not enough.
 
     A weight that several modules share must be sharded with all of them in one group. accelerate does so for the input
-    and output embeddings, but the encoder and the decoder share that weight too. What is already sharded is left
-    alone. Weights that are never saved, Marian's sinusoidal positions, must not require gradients: the optimizer has
-    no state for them that could be restored. accelerate's plugin determines how to shard.
+    and output embeddings, but the encoder and the decoder share that weight too. Weights that are already sharded are
+    not changed. Weights that are never saved, Marian's sinusoidal positions, must not require gradients: the optimizer
+    has no state for them that could be restored. accelerate's plugin determines how to shard.
     """
     from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
@@ -22,7 +22,7 @@ def make_shardable(model: Any, plugin: Any) -> None:
         if len(modules) > 1 and not any(isinstance(module, FSDPModule) for module in modules):
             fully_shard(
                 modules,
-                reshard_after_forward=False,  # the first layer needs it, and the last
+                reshard_after_forward=False,  # the first and the last layer need it
                 offload_policy=plugin.cpu_offload,
                 mp_policy=plugin.mixed_precision_policy or MixedPrecisionPolicy(),
             )

@@ -1,4 +1,4 @@
-"""One training of a script: the trainer on its data, resuming, the final test, and the outputs."""
+"""The training run of a script: the trainer and its data, resuming, the final test, and the outputs."""
 
 import gc
 import json
@@ -31,8 +31,8 @@ from hf_nmt_interp.training.word_dropout import WordDropout
 
 
 def bleu_and_chrf(tokenizer: Any, references: list[str], prediction) -> dict[str, float]:
-    """Scores of generated ids against the references as they are in the file."""
-    ids = prediction.predictions[: len(references)]  # several processes fill their last batch up with the first pairs
+    """Scores of generated ids against the references in the file."""
+    ids = prediction.predictions[: len(references)]  # several processes fill the last batch with the first pairs
     texts = tokenizer.batch_decode(np.where(ids < 0, tokenizer.pad_token_id, ids), skip_special_tokens=True)
     corpus: dict[str, Any] = {"bleu": sacrebleu.corpus_bleu, "chrf": sacrebleu.corpus_chrf}
     return {name: score(texts, [references]).score for name, score in corpus.items()}
@@ -60,7 +60,7 @@ def command() -> str:
     if place.parent == Path(__file__).resolve().parents[1] / "trainer_scripts":  # installed
         name = next(name for name, path in find_scripts().items() if path == place)
         return shlex.join(["hf-nmt-interp", "train", name, *words])
-    ours = place.parent.name == "trainer_scripts"  # elsewhere the folder is this machine's own business
+    ours = place.parent.name == "trainer_scripts"  # other folders are local and not shown
     return shlex.join(["python", f"trainer_scripts/{place.name}" if ours else place.name, *words])
 
 
@@ -85,7 +85,7 @@ def find_checkpoint(config: Any) -> str | None:
 
 
 def make_collator(model: Any, tokenizer: Any, data: DataArguments) -> Any:
-    """Pads, with word dropout if the arguments enable it."""
+    """The collator: pads, with word dropout if the arguments enable it."""
     pad = partial(pad_batch, pad_id=tokenizer.pad_token_id)
     source, target = data.source_word_dropout, data.target_word_dropout
     if not (source or target):
@@ -119,7 +119,7 @@ class Job:
         self.cut = partial(encode_examples, tokenizer, max_length=max_length, cut=True)
         encode = partial(encode_examples, tokenizer, open_split(data, "train"), max_length)
         valid = self.valid_pairs[: data.max_valid]
-        self.references = [target for _, target in valid]  # of the set that is being translated
+        self.references = [target for _, target in valid]  # references of the set that is being translated
         score = partial(bleu_and_chrf, tokenizer, self.references)
         self.trainer = trainer_class(
             model=model,
@@ -155,7 +155,7 @@ class Job:
             return {}
         if model is not None:
             self.trainer.model = self.trainer.model_wrapped = model.to(self.trainer.args.device)
-        pairs = sorted(self.test_pairs, key=lambda pair: len(pair[0]))  # like lengths end together
+        pairs = sorted(self.test_pairs, key=lambda pair: len(pair[0]))  # translations of similar length end together
         valid = list(self.references)
         self.references[:] = [target for _, target in pairs]
         options: dict[str, Any] = {"metric_key_prefix": "test", "num_beams": self.data.test_beams}
@@ -166,7 +166,7 @@ class Job:
         return metrics
 
     def complete(self, export: str | None = None, known: dict[str, Any] | None = None) -> None:
-        """Train, save, test; write results, those known before too, and the final model in float16 to `export`."""
+        """Train, save, test; write results (including `before`) and the final model in float16 to `export`."""
         results, trainer = self.train(), self.trainer
         trainer.save_model(_internal_call=True)  # it is pushed below, with its card
         if self.test_pairs:
@@ -208,7 +208,7 @@ class Job:
     def write_card(
         self, folder: str | Path, results: dict[str, Any], model: Any, export: str | None = None, shared: bool = True
     ) -> None:
-        """Write the card of a saved model, from what the run knows; the same in `export`, with the model in float16.
+        """Write the card of a saved model; also in `export`, with the model in float16.
 
         Only a `shared` model, which `push` uploads, gets its name on the Hub.
         """

@@ -1,4 +1,4 @@
-"""Pruning of attention heads by Hard Concrete gates: cross entropy + lambda L_C (voita2019, section 6).
+"""Prunes attention heads with Hard Concrete gates: cross entropy + lambda L_C (voita2019, section 6).
 
 Definitions: docs/methods.md, Gated heads.
 """
@@ -28,9 +28,9 @@ def load_gated(name: str, gated_attentions: str | list[str] = "all", **settings:
 
     Args:
         name: folder, id on the Hub, or a bundled translator such as `demo:en-de`.
-        gated_attentions: kinds of attention that get open gates where they have none: "encoder", "decoder", "cross"
-            or "all"; an empty list adds none.
-        settings: of `from_pretrained`, e.g. `gate_init=2.0`.
+        gated_attentions: kinds of attention to which open gates are added: "encoder", "decoder", "cross" or "all"; an
+            empty list adds none.
+        settings: passed to `from_pretrained`, e.g. `gate_init=2.0`.
 
     >>> [len(heads) for heads in load_gated("demo:en-de").kept_heads()["encoder"]]
     [8, 8, 8, 8]
@@ -50,13 +50,13 @@ def gate_parameters(model: Any) -> list[Any]:
 
 @dataclass
 class L0Config(TranslationConfig):
-    """`TranslationConfig` with the weight of L_C and what is trained.
+    """`TranslationConfig` with the weight of L_C and the parts to train.
 
     >>> L0Config("runs/l0", penalty=0.01, report_to=[]).penalty
     0.01
     """
 
-    penalty: float = option(0.005, "Weight lambda of L_C, the expected number of open heads; larger closes more.")
+    penalty: float = option(0.005, "Weight lambda of L_C, the expected open heads; a larger one closes more heads.")
     penalty_warmup_steps: int = option(50, "Steps over which lambda grows from 0.")
     gate_learning_rate: float = option(0.05, "Learning rate of the gates; other weights use `learning_rate`.")
     gated_attentions: list[str] = option(["all"], "Kinds with gates: encoder, decoder, cross, or all.")
@@ -79,8 +79,8 @@ class L0Trainer(TranslationTrainer):
     """`TranslationTrainer` for a gated model.
 
     Each process draws its own gates for each batch, from `seed` + its rank, also within an accumulated step;
-    gradients are averaged. L_C counts once per step, however many batches and processes there are. Evaluation is
-    with gates of 0 and 1 and without L_C. Open heads are logged, and written to `gates.csv` in the output folder.
+    gradients are averaged. L_C counts once per step, however many batches and processes there are. Evaluation
+    uses gates of 0 and 1, without L_C. Open heads are logged, and written to `gates.csv` in the output folder.
 
     Args:
         model: a gated model, e.g. of `load_gated`; gates for `gated_attentions` are added.
@@ -144,7 +144,7 @@ class L0Trainer(TranslationTrainer):
         found = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         if not model.training:
             return found
-        # with a count of tokens the losses of a step's batches are added up, else the trainer takes their mean
+        # with a token count, the losses of a step's batches are summed, otherwise the trainer averages them
         batches = 1 if num_items_in_batch is None else self.current_gradient_accumulation_steps
         loss, *outputs = found if return_outputs else (found,)
         weight = self.penalty_weight(self.state.global_step + 1) / batches
@@ -180,7 +180,7 @@ def count_heads(model: Any) -> dict[str, float]:
 class GateHistory(TrainerCallback):
     """Writes every gate at every log to `gates.csv`: step, kind, layer, head, log_alpha and open = 1 - P(g = 0).
 
-    A resumed run continues the file from the step of its checkpoint. Logs before training are left out.
+    A resumed run continues the file from the step of its checkpoint. Logs before training are not written.
     """
 
     _last = math.inf
@@ -191,7 +191,7 @@ class GateHistory(TrainerCallback):
         self._path = Path(args.output_dir) / HISTORY
         there = self._path.read_text() if state.global_step and self._path.exists() else ""
         lines = there.splitlines(keepends=True)[1:]
-        # a kill may have cut off the last line, and the number of its step
+        # a killed run may have left a truncated last line, even in its step number
         kept = [line for line in lines if line.endswith("\n") and _step_of(line) <= state.global_step]
         self._last = _step_of(kept[-1]) if kept else -1
         write_whole(self._path, "".join(["step,kind,layer,head,log_alpha,open\n", *kept]))

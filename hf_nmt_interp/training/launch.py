@@ -1,4 +1,4 @@
-"""Entry point of the training scripts: arguments, user errors in one line, several processes, one training."""
+"""Entry point of the training scripts: arguments, one-line user errors, several processes, one training run."""
 
 import os
 import signal
@@ -15,9 +15,7 @@ from hf_nmt_interp.text.locks import Terminated, locked, stoppable
 
 
 def run_script(main: Callable[[], None]) -> None:
-    """Call a script's `main`; one line on stderr for a user error or a full disk (exit code 2), Ctrl-C
-    and SIGTERM.
-    """
+    """Call a script's `main`; user errors, a full disk (exit code 2), Ctrl-C and SIGTERM print one line on stderr."""
     code = 2
     try:
         with stoppable():
@@ -44,18 +42,18 @@ def read_arguments(parser: Any, words: Sequence[str] | None = None) -> tuple[Any
     except ValueError as error:  # of transformers' own arguments
         raise InputError("arguments", None, str(error)) from error
     if unknown:
-        name = unknown[0].partition("=")[0]  # without its value, which may be a token
+        name = unknown[0].partition("=")[0]  # without the value, which may be a token
         raise InputError(name, None, "is not a known argument", "see --help; abbreviations are not supported")
     return tuple(found)
 
 
 def training_parser(own: Any, config: str) -> Any:
-    """The parser of a script, for its own arguments, the data and its trainer's config, e.g. "mrt.MRTConfig"."""
+    """The parser of a script, for its own arguments, the data and the trainer's config, e.g. "mrt.MRTConfig"."""
     from transformers import HfArgumentParser
 
     from hf_nmt_interp.training.arguments import DataArguments
 
-    module, _, name = config.partition(".")  # imported here, as it is heavy
+    module, _, name = config.partition(".")  # a heavy import
     kinds: Any = (own, DataArguments, getattr(import_module(f"hf_nmt_interp.training.{module}"), name))
     return HfArgumentParser(kinds, allow_abbrev=False)
 
@@ -64,7 +62,7 @@ def run_training(
     make_parser: Callable[[], Any],  # returns a `training_parser` whose first dataclass is a `StartArguments`
     # from arguments of the script, the data and the trainer to the trainer's class, the model and its tokenizer
     build: Callable[[Any, Any, Any], tuple[Any, Any, Any]],
-    finish: Callable[[Any, Any], None] | None = None,  # trains and writes by a `Job`; None is `Job.complete`
+    finish: Callable[[Any, Any], None] | None = None,  # trains and writes with a `Job`; None is `Job.complete`
 ) -> None:
     """Read the command line, build the model, train and test it, and write the results."""
     start_missing_processes()
@@ -89,7 +87,7 @@ def run_training(
 
 
 def only_run(folder: str | Path) -> AbstractContextManager[None]:
-    """Context that keeps other runs out of an `--output_dir`."""
+    """Context that locks an `--output_dir` against other runs."""
     first = os.environ.get("RANK", "0") == "0"
     return locked(folder, "--output_dir") if first else nullcontext()
 
@@ -104,9 +102,9 @@ def without_gpu_but_distributed() -> bool:
 def start_missing_processes(module: str | None = None) -> None:
     """Make `accelerate launch --num_processes N script` run N processes on machines without a GPU.
 
-    There accelerate silently starts only one per machine (without `--multi_gpu` or MPI). Call this first in a script
-    (or the `module` that `-m` named): it replaces the lone process by its share of N processes of `torchrun`;
-    everywhere else it does nothing.
+    On such machines, accelerate silently starts only one (without `--multi_gpu` or MPI). Call this first in a script
+    (or in the `module` named by `-m`): it replaces that process by its share of N processes of `torchrun`; on other
+    machines it does nothing.
     """
     if not is_lone():
         return

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from hf_nmt_interp.decoding.precision import product_dtype
 
-_ROWS = 256  # rows of logits held at a time: 256 x 8,000 floats stay in the cache
+_ROWS = 256  # rows of logits in memory at a time: 256 x 8,000 floats fit into the cache
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -19,10 +19,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx, hidden, weight, bias, labels, smoothing, row_weights, dtype):
         vocabulary = weight.shape[0]
-        weight_, bias_ = weight.to(dtype), bias.to(dtype)  # themselves, unless products are narrower
+        weight_, bias_ = weight.to(dtype), bias.to(dtype)  # unchanged, unless products are narrower
         total = hidden.new_zeros(())
         grad_hidden = torch.empty_like(hidden)
-        grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None  # none of a frozen projection
+        grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None  # none if it is frozen
         for start in range(0, len(hidden), _ROWS):
             cut = slice(start, start + _ROWS)
             x, gold = hidden[cut], labels[cut, None]
@@ -35,7 +35,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             z.scatter_add_(-1, gold, torch.full_like(gold, smoothing - 1, dtype=z.dtype))
             z = z.to(dtype)
             grad_hidden[cut] = z @ weight_
-            if row_weights is not None:  # on the narrow side of both products
+            if row_weights is not None:  # on the smaller side of both products
                 grad_hidden[cut] *= row_weights[cut, None]
                 x = x * row_weights[cut, None]
             if grad_weight is not None:
@@ -62,10 +62,10 @@ def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: floa
 def linear_cross_entropy(
     hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, smoothing: float = 0.0, position_weights: Any = None
 ) -> Tensor:
-    """`label_smoothed_cross_entropy(hidden @ weight.T + bias, labels)` without ever holding all logits.
+    """`label_smoothed_cross_entropy(hidden @ weight.T + bias, labels)` without storing all logits.
 
-    hidden [..., d], weight [V, d], bias [V] (gets no gradient), labels [...] (-100 is ignored), and constant
-    `position_weights` [...] of the losses, or None. Its products respect `NarrowProducts`.
+    hidden is [..., d], weight [V, d], bias [V] (gets no gradient), labels [...] (-100 is ignored); `position_weights`
+    [...] are constant weights of the losses, or None. Products respect `NarrowProducts`.
     """
     kept = labels != -100
     rows = None if position_weights is None else position_weights[kept]
@@ -80,7 +80,7 @@ def l0_loss(cross_entropy: Tensor, open_heads: Tensor, weight: float) -> Tensor:
 def mask_distance(masks: Sequence[Tensor], labels: Tensor) -> Tensor:
     """Sum over labelled steps of ||1 - m||_2, norm over the source, mean over layers and heads (lu2021, eq. 6).
 
-    Masks m are [B, H, T, S] of each layer, 1 at padding, labels [B, T], -100 is ignored.
+    The masks m of each layer are [B, H, T, S], 1 at padding; labels are [B, T], -100 is ignored.
 
     >>> mask_distance([torch.tensor([[[[0.4, 0.2, 1.0]]]])], torch.tensor([[7]])).item()
     1.0
@@ -107,7 +107,7 @@ PENALTIES = {"step": mask_distance, "global": global_mask_distance}
 
 
 def mask_loss(perturbed_cross_entropy: Tensor, distance: Tensor, alpha: float) -> Tensor:
-    """What the mask network minimises: -L_NMT under perturbed weights + alpha ||1 - m||_2 (lu2021, eq. 5)."""
+    """The loss of the mask network: -L_NMT under perturbed weights + alpha ||1 - m||_2 (lu2021, eq. 5)."""
     return alpha * distance - perturbed_cross_entropy
 
 
@@ -123,7 +123,7 @@ def ramp(step: int, warmup: int) -> float:
 def link_mass_loss(soft: Tensor, links: Tensor) -> Tensor:
     """-sum over target tokens with links of log sum_s A[t, s] links[t, s]: the mass on linked source tokens.
 
-    `soft`, A, and `links`, 0 or 1, are [B, T, S]; tokens without links count nothing.
+    `soft`, A, and `links`, 0 or 1, are [B, T, S]; tokens without links are ignored.
 
     >>> link_mass_loss(torch.tensor([[[0.25, 0.25, 0.5]]]), torch.tensor([[[1, 1, 0]]])).exp()
     tensor(2.)
@@ -135,7 +135,7 @@ def link_mass_loss(soft: Tensor, links: Tensor) -> Tensor:
 def link_cross_entropy(soft: Tensor, links: Tensor) -> Tensor:
     """-sum over target tokens with links of sum_s p[t, s] log A[t, s], p the links / their number (Garg 2019).
 
-    `soft`, A, and `links`, 0 or 1, are [B, T, S]; tokens without links count nothing.
+    `soft`, A, and `links`, 0 or 1, are [B, T, S]; tokens without links are ignored.
 
     >>> link_cross_entropy(torch.tensor([[[0.25, 0.25, 0.5]]]), torch.tensor([[[1, 1, 0]]])).exp()
     tensor(4.)
@@ -150,7 +150,7 @@ LINK_LOSSES = {"mass": link_mass_loss, "even": link_cross_entropy}
 def agreement_loss(forward: Tensor, backward: Tensor) -> Tensor:
     """Squared distance of two directions' soft links, sum of (A[t, s] - B[s, t])^2; padding is 0 in both.
 
-    `forward`, A, is [B, T, S], `backward`, B, of the other translator [B, S, T].
+    `forward`, A, is [B, T, S]; `backward`, B, from the other translator, is [B, S, T].
 
     >>> agreement_loss(torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[0.5], [0.5]]])).item()
     0.5

@@ -27,8 +27,8 @@ from hf_nmt_interp.training.translation import TranslationConfig, TranslationTra
 
 logger = logging.getLogger(__name__)
 
-_FEW = 0.1  # unique candidates / candidates drawn, up to which a user is warned
-_LENGTHS = 0.5, 1.5  # length ratios outside which a user is warned
+_FEW = 0.1  # warn if unique / drawn candidates is at most this
+_LENGTHS = 0.5, 1.5  # warn if the length ratio is outside this range
 
 
 @dataclass
@@ -40,13 +40,13 @@ class MRTConfig(TranslationConfig):
     """
 
     learning_rate: float = option(1e-5, "Learning rate, for fine-tuning a converged translator.")
-    logging_steps: float = option(10, "Steps between logs; statistics of candidates and warnings come with logs.")
+    logging_steps: float = option(10, "Steps between logs, which include statistics of candidates and warnings.")
     candidates: int = option(50, "Candidates drawn for each source; duplicates count once.")
-    search: str = option("sample", "How they are drawn: sample (from the whole distribution), top_p or beam.")
+    search: str = option("sample", "How to draw candidates: sample (from the full distribution), top_p or beam.")
     top_p: float = option(0.95, "Probability mass that top_p samples from.")
     add_reference: bool = option(True, "Make the reference a candidate.")
     alpha: float = option(0.005, "Sharpness of P~, which is proportional to P^alpha.")
-    length_normalisation: bool = option(False, "Use P^(alpha / length) instead.")
+    length_normalisation: bool = option(False, "Use P^(alpha / length) instead of P^alpha.")
     risk: str = option("bleu", "bleu, subword_bleu, chrf or ter; for others use the trainer's `risk`.")
     cross_entropy: float = option(0.0, "Weight of the reference's cross entropy per token, with target word dropout.")
     max_length_ratio: float = option(2.0, "Maximum candidate length: this times the longest reference, plus 10.")
@@ -75,24 +75,24 @@ class RiskProgress(ProgressCallback):
 class MRTTrainer(TranslationTrainer):
     """`TranslationTrainer` that minimises R = sum over candidates of P~(y|x) Delta(y, reference).
 
-    Each source is encoded once (with word dropout on the target, twice). Candidates are drawn from its states; drawing
-    gives their log P, hence P~ and the weights alpha P~ (Delta - R) of the gradient; one forward and backward pass
-    over the unique candidates, in chunks of `candidate_tokens`, then gives the exact gradient of R.
+    Each source is encoded once (with word dropout on the target, twice). Candidates are drawn from its states;
+    their log P determines P~ and the weights alpha P~ (Delta - R) of the gradient. One forward and backward pass over
+    the unique candidates, in chunks of `candidate_tokens`, then computes the exact gradient of R.
 
     Dropout is off: candidates are drawn from the same distribution whose risk is differentiated. Word dropout on the
-    source applies to everything; on the target it applies to the cross entropy of the reference only. The
-    reference is the label row up to its EOS, its text what the tokenizer makes of the ids. R counts each source once,
-    however a step is split into batches, accumulation and processes. Each process draws with `seed` + its rank.
+    source applies to everything; on the target it applies only to the cross entropy of the reference. The
+    reference is the label row up to EOS; its text is decoded from the ids. R counts each source once, however a step
+    is split into batches, accumulation and processes. Each process draws with `seed` + its rank.
 
     The log has means since the last log: `unique_candidates` of a set; `sample_risk`, of the candidates as drawn;
     `reference_share` and `candidate_entropy` (nats) of P~; `length_ratio` of drawn candidates to references;
-    `tokens_per_second` drawn and scored. It warns if few candidates are unique or their lengths are off.
+    `tokens_per_second` drawn and scored. A warning is logged if few candidates are unique or their lengths are off.
 
     Args:
         model: any encoder-decoder Transformer, ideally a converged one.
         args: an `MRTConfig`.
         processing_class: its tokenizer.
-        risk: a function (candidates, reference) -> risks of texts, instead of the config's; see `metrics.risks`.
+        risk: a function (candidates, reference) -> risks of texts that replaces the config's; see `metrics.risks`.
         more: further arguments of `Seq2SeqTrainer`.
 
     >>> import tempfile
@@ -143,7 +143,7 @@ class MRTTrainer(TranslationTrainer):
             risks = [self._risks(list(found), gold) for found, gold in zip(sets, references, strict=True)]
             lengths = [list(map(len, found)) for found in sets] if args.length_normalisation else None
             risk, weights, shares = risk_weights([list(s.values()) for s in sets], risks, args.alpha, lengths)
-            first = int(args.add_reference)  # the reference's log P has a graph already
+            first = int(args.add_reference)  # the reference's log P already has a graph
             flat = [list(zip(*both, strict=True))[first:] for both in zip(sets, weights, strict=True)]
             others = [Candidate(b, ids, weight) for b, row in enumerate(flat) for ids, weight in row if weight]
             # the gradient of sum (d R / d log P) log P is that of R
@@ -158,7 +158,7 @@ class MRTTrainer(TranslationTrainer):
         return (loss, outputs) if return_outputs else loss
 
     def _encode(self, model, inputs: dict[str, Any]) -> tuple[Sources, list[tuple[int, ...]], Tensor, Tensor, Any]:
-        """Sources, references, their log P [B], and that under the collator's noise [B], by one wrapped pass."""
+        """Sources, references, their log P [B], and log P under the collator's noise [B], from one wrapped pass."""
         ends = ids_of(self.model.config.eos_token_id)
         references = [until(row[row != -100].tolist(), ends) for row in inputs["labels"]]
         start = decoder_inputs(self.model, inputs["labels"])[:, 0]
@@ -197,7 +197,7 @@ class MRTTrainer(TranslationTrainer):
             texts = tokenizer.batch_decode(rows, skip_special_tokens=True)
         found = [float(risk) for risk in self.risk(texts[:-1], texts[-1])]
         if len(found) != len(candidates):
-            raise InputError("risk", None, f"it returned {len(found)} numbers for {len(candidates)} candidates")
+            raise InputError("risk", None, f"returned {len(found)} numbers for {len(candidates)} candidates")
         return found
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Tensor:
@@ -244,7 +244,7 @@ class MRTTrainer(TranslationTrainer):
     def _warn(self, unique: float, ratio: float) -> None:
         """Warn once about each way in which the candidates collapse."""
         candidates = self.args.candidates
-        fewest = max(1.0, _FEW * candidates) + self.args.add_reference  # the reference is always there
+        fewest = max(1.0, _FEW * candidates) + self.args.add_reference  # the reference is always unique
         few = unique <= fewest, f"only {unique:.1f} of {candidates} candidates are unique"
         length = not _LENGTHS[0] <= ratio <= _LENGTHS[1], f"candidates are {ratio:.2f} times as long as references"
         for kind, (is_so, text) in {"few": few, "length": length}.items():

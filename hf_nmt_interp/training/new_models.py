@@ -27,7 +27,7 @@ def load_checkpoint(name: str, data: DataArguments, load: Callable[[str], Any] |
         model = load(name) if load else load_model(AutoModelForSeq2SeqLM, name)
         if not load and hasattr(model, "without_head"):
             model = model.without_head()  # an alignment head fits only the weights it was trained on
-    except InputError as error:  # loaders that are not for scripts speak of a `name`
+    except InputError as error:  # the argument of other loaders is called `name`
         raise error.at(argument="--model") if error.argument == "name" else error from error
     tokenizer = load_tokenizer(name)
     set_languages(model, tokenizer, *data.codes)
@@ -51,7 +51,7 @@ def new_tokenizer(data: DataArguments, config: Any, vocab_size: int, max_length:
 
 
 def special_ids(tokenizer: Any) -> dict[str, int]:
-    """Fields of a new model's configuration: padding begins a translation and EOS ends it, as in Marian."""
+    """Fields of a new model's configuration: a translation starts with padding and ends with EOS, as in Marian."""
     pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
     return {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": eos, "forced_eos_token_id": eos}
 
@@ -66,7 +66,7 @@ def read_settings(texts: Iterable[str], kind: Any) -> dict[str, Any]:
             raise InputError("--set", text, f"is not one of the fields {', '.join(known)}")
         try:
             found[name] = json.loads(value)
-        except (ValueError, RecursionError):  # no JSON, or a number or a nesting that Python does not read
+        except (ValueError, RecursionError):  # not JSON, or a number or nesting that Python cannot parse
             found[name] = value
     return found
 

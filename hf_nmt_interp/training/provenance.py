@@ -1,4 +1,4 @@
-"""What the weights in an output folder were trained with; runs with other values cannot resume them."""
+"""Records the values that a run was started with; a run with other values cannot resume it."""
 
 import json
 import os
@@ -18,14 +18,14 @@ from hf_nmt_interp.training.callbacks import CONTRIBUTIONS
 from hf_nmt_interp.training.checkpoints import HISTORY, LINKS, UNFINISHED, list_checkpoints
 
 RUN = "run.json"
-# of transformers' many arguments, those that change what is learned; a run may be longer than before
+# arguments of transformers that change what is learned; a resumed run may be longer than before
 _LEARNING = (
     "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "optim", "optim_args", "weight_decay",
     "adam_beta1", "adam_beta2", "adam_epsilon", "gradient_accumulation_steps", "average_tokens_across_devices",
     "max_grad_norm", "label_smoothing_factor", "bf16", "fp16", "neftune_noise_alpha", "seed", "data_seed",
     "load_best_model_at_end", "metric_for_best_model",
 )  # fmt: skip
-# of ours, those that do not
+# arguments of this package that do not
 _FREE = (
     "average_last", "use_cache", "fused_loss", "predict_with_generate", "overwrite_output_dir", "export",
     "test_before", "valid", "test", "max_valid", "test_beams", "test_length_penalty", "contribution_steps", "license",
@@ -35,7 +35,7 @@ _FREE = (
 
 
 def describe_run(arguments: Any, data: Any, config: Any) -> dict[str, Any]:
-    """What the weights depend on, from the arguments of a script, of the data and of the trainer."""
+    """The values that the weights depend on, from the arguments of the script, the data and the trainer."""
     of_others = {field.name for field in fields(Seq2SeqTrainingArguments)}
     about: dict[str, Any] = {"processes": config.world_size}
     for part in (arguments, data, config):
@@ -54,7 +54,7 @@ def describe_run(arguments: Any, data: Any, config: Any) -> dict[str, Any]:
 
 
 def check_run(about: dict[str, Any], config: Any, overwrite: bool = False) -> None:
-    """Raise if a run was started with other values; or remove it, if it may be overwritten."""
+    """Raise if the folder's run was started with other values; with `overwrite`, remove that run instead."""
     given = config.resume_from_checkpoint
     folder = Path(given).parent if given else Path(config.output_dir)
     with config.main_process_first(desc="earlier run"):
@@ -78,14 +78,14 @@ _REMEDY = "use the same values to resume it, choose another folder, or start ove
 
 
 def _short(value: Any) -> str:
-    """A value as text; of fingerprints, the beginning."""
+    """A value as text; fingerprints are shortened."""
     values = value if isinstance(value, list) else [value]
     texts = [one[:12] if isinstance(one, str) and len(one) == 64 else str(one) for one in values]
     return " ".join(texts)
 
 
 def keep_run(about: dict[str, Any], config: Any) -> None:
-    """Record what the weights depend on."""
+    """Record the values that the weights depend on."""
     if config.process_index == 0:
         write_whole(os.path.join(config.output_dir, RUN), json.dumps(about, indent=1) + "\n")
 

@@ -13,29 +13,29 @@ from hf_nmt_interp.training.launch import read_arguments
 from hf_nmt_interp.training.new_models import load_checkpoint
 from hf_nmt_interp.training.translation import TranslationTrainer
 
-BOX = "box"  # folder of the scores of the translator that trainings start from
+BOX = "box"  # folder for the scores of the translator that training starts from
 
 
 @dataclass(frozen=True)
 class StudyTrainings:
-    """Trainings in subfolders of one folder."""
+    """Training runs in subfolders of one folder."""
 
     folder: Path
-    first: Sequence[Any]  # words of every command line, which those of a training override
-    last: Sequence[Any]  # words that override those of a training
-    steps: int  # updates of a training
+    first: Sequence[Any]  # arguments of every command line, overridden by those of a training run
+    last: Sequence[Any]  # arguments that override those of a training run
+    steps: int  # updates per training run
 
     def words(self, name: str, own: Iterable[Any] = ()) -> list[str]:
-        """Command line of a training; later words win."""
+        """Command line of a training run; later arguments win."""
         end = ["--output_dir", self.folder / name, "--max_steps", self.steps]
         return list(map(str, [*self.first, *own, *self.last, *end]))
 
     def parse(self, script: Any, name: str, own: Iterable[Any] = ()) -> tuple[Any, ...]:
-        """Arguments of a training: of the model, of the data, of the trainer."""
+        """Parsed arguments of a training run: of the model, the data and the trainer."""
         return read_arguments(script.make_parser(), self.words(name, own))
 
     def train(self, script: Any, name: str, own: Iterable[Any]) -> None:
-        """Run a training, given its script's module, its folder and its words, unless it is complete."""
+        """Run a training script, given its module, folder and arguments, unless the run is complete."""
         before, sys.argv = sys.argv, [script.__file__, *self.words(name, own)]
         try:
             found = results_of(self.folder / name)
@@ -57,11 +57,11 @@ class StudyTrainings:
 
 
 def results_of(folder: Path) -> dict[str, Any]:
-    """What a training or `score` wrote when it ended."""
+    """The results that a training run or `score` wrote."""
     path = folder / "results.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def _options(line: str) -> str:
-    """A command line without the program, wherever that was."""
+    """A command line without the path of the program."""
     return line.partition(" --")[2]

@@ -1,4 +1,4 @@
-"""Links that teach an alignment head: those of the translator itself, or of a file (Chen et al. 2020).
+"""Links that teach an alignment head: from the translator itself, or from a file (Chen et al. 2020).
 
 With a translator for the other direction, both align the same words and the links they agree on are used; without one,
 a link must be the best for both of its words. Links of words become links of all their subwords.
@@ -29,12 +29,12 @@ from hf_nmt_interp.text.tokens import words_of
 from hf_nmt_interp.training.arguments import open_split
 from hf_nmt_interp.training.data import encode_examples
 
-CHOSEN_ON = 300  # pairs that attention is chosen on
+CHOSEN_ON = 300  # pairs used to choose the attention
 _CHUNK = 5000  # examples aligned at a time
 
 
 class Teacher(Protocol):
-    """Gives the links (source token, target token) of examples, in their order."""
+    """Returns the links (source token, target token) of examples, in order."""
 
     def __call__(self, examples: Sequence[Example]) -> list[Links]: ...
 
@@ -46,7 +46,7 @@ class OwnLinks:
     Args:
         translator: a model and its tokenizer.
         reverse: those of the other direction, or None.
-        method: how the translator aligns, see `align`; None for its alignment head, if it has one, or its own best
+        method: how the translator aligns, see `align`; None for its alignment head, if it has one, or its best
             attention.
         reverse_method: the same for the other direction.
         extraction: how links are extracted without the other direction, see `extract_links`.
@@ -85,7 +85,7 @@ class OwnLinks:
         return [joint_links(a, b, self.heuristic, least=self.least) for a, b in zip(ours, theirs, strict=True)]
 
     def _turned(self, pairs: Pairs) -> Pairs:
-        """The same words for the other translator; as text, unless it would split them into other words."""
+        """The same words for the other translator: as text, unless it would split the text into other words."""
         assert self.reverse is not None  # word_links asks
         sides = [pair.target for pair in pairs], [pair.source for pair in pairs]
         sources, targets = ([side.text for side in some] for some in sides)
@@ -115,8 +115,8 @@ class GivenLinks:
     """Links of space-separated words, e.g. from a Pharaoh file, one set per example.
 
     Args:
-        tokenizer: of the translator.
-        links: of each example, in order.
+        tokenizer: tokenizer of the translator.
+        links: links of each example, in order.
     """
 
     tokenizer: Any
@@ -144,21 +144,21 @@ class GivenLinks:
 
 
 def _sides(ids: Translation) -> tuple[tuple[list[int], bool], tuple[list[int], bool]]:
-    """Ids of both sides, and whether they are the target's."""
+    """Ids of each side, and whether it is the target."""
     return (ids.source_ids, False), (ids.target_ids, True)
 
 
 def token_links(links: Links, pair: Pair) -> Links:
     """Links between all tokens of linked words.
 
-    The links of tokens are (position in the source, position in the target), as those of words are.
+    Links are (source position, target position), for tokens as for words.
     """
     source, target = pair.source.positions, pair.target.positions
     return {(s, t) for i, j in links for s in source[i] for t in target[j]}
 
 
 def teach(teacher: Teacher, examples: Iterator[Example]) -> Iterator[Example]:
-    """Examples with `links`, those of tokens, flat: source, target, source, target, ..."""
+    """Examples with `links` of tokens, flattened: source, target, source, target, ..."""
     examples = iter(examples)
     while chunk := list(islice(examples, _CHUNK)):
         for example, links in zip(chunk, teacher(chunk), strict=True):
@@ -175,7 +175,7 @@ def with_links(example: Example, links: Links) -> Example:
 
 
 def make_teacher(arguments: Any, data: Any, config: Any, model: Any, tokenizer: Any) -> tuple[Teacher, Any]:
-    """The teacher that the arguments of `train_alignment.py` name, and the reverse model, if there is one."""
+    """The teacher for the arguments of `train_alignment.py`, and the reverse model, if there is one."""
     reverse = None
     if arguments.reverse_model is not None:
         other = load_model(AutoModelForSeq2SeqLM, arguments.reverse_model, "--reverse_model")
@@ -190,13 +190,13 @@ def make_teacher(arguments: Any, data: Any, config: Any, model: Any, tokenizer: 
         room = min(filter(None, map(positions, (model.get_encoder(), model.get_decoder()))), default=10**9)
         encode = partial(encode_examples, tokenizer, max_length=min(arguments.max_length, room))
         both = zip(open_split(data, "train"), read_links(arguments.links), strict=False)
-        kept = (links for pair, links in both if any(encode([pair])))  # as training drops pairs
+        kept = (links for pair, links in both if any(encode([pair])))  # because training drops pairs
         return GivenLinks(tokenizer, kept), reverse and reverse[0]
     if hasattr(model, "alignment_head") and not hasattr(load_config(arguments.model), "alignment_heads"):
-        model = model.without_head()  # a new one cannot teach
+        model = model.without_head()  # a new head cannot teach
     model.to(config.device)
     how = {name: getattr(arguments, name) for name in ("extraction", "heuristic", "least")}
     methods = arguments.teacher, arguments.reverse_teacher
     check_extraction(arguments.extraction)
-    symmetrize(set(), set(), arguments.heuristic)  # wrong names are refused before the work
+    symmetrize(set(), set(), arguments.heuristic)  # wrong names are reported early
     return OwnLinks((model, tokenizer), reverse, *methods, **how), reverse and reverse[0]

@@ -94,10 +94,10 @@ class TranslationTrainer(Seq2SeqTrainer):
     model: Any
     train_dataset: Any
     hub_model_id: Any
-    uses_parts = False  # whether it computes with parts of the model, past its forward pass
+    uses_parts = False  # whether it calls parts of the model directly, not its forward pass
     draws = False  # whether each process needs its own random numbers; a checkpoint keeps them
     _is_writing = False
-    _trained_at = 0.0  # when `train` ended
+    _trained_at = 0.0  # time when `train` ended
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
@@ -110,7 +110,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.train_collator = self.data_collator
         self.data_collator = getattr(self.data_collator, "clean", self.data_collator)
         self.model_accepts_loss_kwargs = True  # compute_loss divides by the number of target tokens of the whole step
-        self.label_smoother = None  # ours is in compute_loss; this one would also smooth the loss of evaluations
+        self.label_smoother = None  # done in compute_loss; the trainer's would also smooth the evaluation loss
         self._sentences = 0
 
     def _prepare_for_training(self, *args, **kwargs) -> Any:
@@ -120,7 +120,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         return super()._prepare_for_training(*args, **kwargs)
 
     def get_train_dataloader(self) -> DataLoader:
-        """Token batches; every process takes its own share, so accelerate has nothing to split."""
+        """Token batches; every process takes its share, so accelerate does not split them."""
         args = self.args
         order: Any = {"seed": args.seed if args.data_seed is None else args.data_seed}
         order |= {"rank": args.process_index, "world": args.world_size}
@@ -156,7 +156,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     def compute_loss(self, model, inputs: dict[str, Any], return_outputs=False, num_items_in_batch=None):
         """Smoothed cross entropy per target token; no smoothing in evaluation."""
         labels = inputs["labels"]
-        if hasattr(self.model, "prepare_decoder_input_ids_from_labels"):  # else the model also computes its own loss
+        if hasattr(self.model, "prepare_decoder_input_ids_from_labels"):  # otherwise the model also computes a loss
             inputs = {name: value for name, value in inputs.items() if name != "labels"}
             inputs.setdefault("decoder_input_ids", self.model.prepare_decoder_input_ids_from_labels(labels))
         smoothing = self.args.label_smoothing_factor if model.training else 0.0
@@ -178,10 +178,10 @@ class TranslationTrainer(Seq2SeqTrainer):
         return stack
 
     def per_token(self, total: torch.Tensor, labels: torch.Tensor, num_items_in_batch: Any) -> torch.Tensor:
-        """A sum over labelled positions, as its mean: of the whole step if its number of labels is given."""
+        """Turn a sum over labelled positions into a mean, over the whole step if its number of labels is given."""
         if num_items_in_batch is None:
             return total / labels.ne(-100).sum()
-        # gradients are averaged over processes; the count is of all of them, unless the user wants otherwise
+        # gradients are averaged over processes; the count is over all of them, unless the user disables that
         processes = self.args.world_size if self.args.average_tokens_across_devices else 1
         return total / num_items_in_batch * processes
 
@@ -223,8 +223,8 @@ class TranslationTrainer(Seq2SeqTrainer):
     def push_to_hub(self, commit_message="End of training", blocking=True, token=None, revision=None, **kwargs):
         """Save, and upload weights, configuration, tokenizer, code and card in one commit; private by default.
 
-        A card in the folder is included, unless it is older than the training or `kwargs` for `create_model_card` are
-        given. The push is complete on return, also if not `blocking`, and goes to main.
+        A card in the folder is included, unless it is older than the training run or `kwargs` for `create_model_card`
+        are given. The push is complete on return, even if not `blocking`, and goes to main.
         """
         if revision is not None:
             raise InputError("revision", revision, "is not supported, only main", "leave it out")
@@ -262,7 +262,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Upload the model of a checkpoint, without the optimizer; a failed push is only a warning."""
         is_due = self.is_world_process_zero() and self.args.hub_strategy != HubStrategy.END
-        if not is_due or self._is_writing:  # it comes again when the checkpoint is whole
+        if not is_due or self._is_writing:  # called again when the checkpoint is complete
             return
         write_card(self.args, checkpoint_folder, **self._known())
         try:
@@ -271,7 +271,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             logger.warning("%s", error)
 
     def _run_epoch(self, *args, **kwargs) -> None:
-        """Does not train one more step if a run is resumed at its last one."""
+        """Does not train one more step if a run is resumed at its last step."""
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
         else:
@@ -287,7 +287,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         """Model, tokenizer and arguments; arguments are JSON without tokens, where transformers writes a pickle."""
         folder = Path(output_dir or str(self.args.output_dir))
         folder.mkdir(parents=True, exist_ok=True)
-        if state_dict is not None:  # gathered, with a copy of a tied weight for each module that has it
+        if state_dict is not None:  # gathered, with a copy of a tied weight for each of its modules
             tied = self.model.all_tied_weights_keys
             state_dict = {name: weight for name, weight in state_dict.items() if name not in tied}
         whole = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
@@ -309,7 +309,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         folder = Path(self._get_output_dir(trial))
         unfinished, name = folder / UNFINISHED, f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         if self.args.should_save:
-            shutil.rmtree(unfinished, ignore_errors=True)  # of a run that was killed
+            shutil.rmtree(unfinished, ignore_errors=True)  # left by a killed run
         self.accelerator.wait_for_everyone()
         self._is_writing = True
         try:
@@ -321,9 +321,9 @@ class TranslationTrainer(Seq2SeqTrainer):
         if best.name == name or best.exists():
             self.state.best_model_checkpoint = str(best)
         if self.args.should_save:
-            self.state.save_to_json(str(unfinished / name / STATE))  # which names the best one
+            self.state.save_to_json(str(unfinished / name / STATE))  # which contains the path of the best one
             write_checksums(unfinished / name)
-            shutil.rmtree(folder / name, ignore_errors=True)  # of the same step, of a run before
+            shutil.rmtree(folder / name, ignore_errors=True)  # from the same step of an earlier run
             (unfinished / name).rename(folder / name)
             unfinished.rmdir()
         if self.args.push_to_hub:
@@ -336,5 +336,5 @@ class TranslationTrainer(Seq2SeqTrainer):
         return self.model.num_parameters(exclude_embeddings=True)
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
-        """Counts the parameters once, not at each step."""
+        """Counts the parameters once, not at every step."""
         return 6 * inputs["input_ids"].numel() * self._parameters

@@ -1,4 +1,4 @@
-"""SentencePiece vocabularies in the form `MarianTokenizer` reads."""
+"""SentencePiece vocabularies in the format of `MarianTokenizer`."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -14,10 +14,10 @@ from hf_nmt_interp.errors import InputError
 def train_marian_tokenizer(
     sentences: Iterable[str],  # of both languages
     folder: str | Path,  # gets source.spm, target.spm (the same model), vocab.json and tokenizer_config.json
-    vocab_size: int = 8000,  # number of ids, with `</s>`, `<unk>` and `<pad>`
+    vocab_size: int = 8000,  # number of ids, including `</s>`, `<unk>` and `<pad>`
     source_lang: str = "en",  # language code, kept in the tokenizer's settings
     target_lang: str = "de",
-    max_length: int = 256,  # most tokens of a sentence, kept too
+    max_length: int = 256,  # maximum tokens of a sentence, also kept
 ) -> MarianTokenizer:
     """Train one SentencePiece model for both languages and save it in `folder` as a `MarianTokenizer`."""
     from sentencepiece import SentencePieceProcessor
@@ -44,7 +44,7 @@ def _train_pieces(sentences: Iterable[str], model: Path, vocab_size: int) -> Non
 
     refused: list[InputError] = []
 
-    def readable() -> Iterator[str]:  # SentencePiece makes a RuntimeError of any error
+    def readable() -> Iterator[str]:  # SentencePiece raises RuntimeError for every error
         try:
             yield from sentences
         except InputError as error:
@@ -54,7 +54,7 @@ def _train_pieces(sentences: Iterable[str], model: Path, vocab_size: int) -> Non
     with model.open("wb") as writer:
         try:
             settings: Any = {"bos_id": -1, "eos_id": -1, "unk_id": 0, "character_coverage": 1.0, "minloglevel": 2}
-            settings["vocab_size"] = vocab_size - 2  # </s> and <pad> are ours
+            settings["vocab_size"] = vocab_size - 2  # </s> and <pad> are added here
             SentencePieceTrainer.train(sentence_iterator=readable(), model_writer=writer, **settings)
         except RuntimeError as error:
             model.unlink()

@@ -17,20 +17,20 @@ REPLACEMENTS = ("random", "unk")
 
 
 class WordDropout:
-    """Data collator that replaces tokens of the source and of the decoder's input; labels stay as they are.
+    """Data collator that replaces tokens of the source and of the decoder's input; labels are unchanged.
 
     Special tokens (EOS, padding, language codes, the decoder's start) are neither replaced nor drawn. The trainers
-    here evaluate with the collator in `clean`, and seed each training batch by its place in the data, so that a
+    here evaluate with the collator in `clean`, and seed each training batch by its position in the data, so a
     resumed run reads the same tokens.
 
     Args:
-        collate: makes batches with `input_ids` and `labels`.
-        model: shifts labels as its family does.
-        tokenizer: names the special tokens and the vocabulary.
+        collate: collator for batches with `input_ids` and `labels`.
+        model: model that shifts the labels.
+        tokenizer: tokenizer with the special tokens and the vocabulary.
         source: share of the source tokens that are replaced.
         target: share of the decoder's input tokens that are replaced.
         replacement: "random" (any vocabulary item) or "unk".
-        seed: of the choice.
+        seed: seed for drawing tokens.
 
     >>> import hf_nmt_interp as hni
     >>> from transformers import DataCollatorForSeq2Seq
@@ -73,7 +73,7 @@ class WordDropout:
         self._generator.manual_seed(Random(key).getrandbits(63))
 
     def __call__(self, examples: list) -> dict[str, Any]:
-        """A batch, with `decoder_input_ids` where the target's input is to be changed."""
+        """A batch, with `decoder_input_ids` if tokens of the target are replaced."""
         batch = self.clean(examples)
         if self.source:
             batch["input_ids"] = self._replace(batch["input_ids"], self.source)
@@ -88,6 +88,6 @@ class WordDropout:
 
 
 def reserved_ids(tokenizer: Any) -> set[int]:
-    """Special tokens of a tokenizer with its language codes, which Marian's and M2M100's do not count as such."""
+    """Special tokens of a tokenizer and its language codes, which Marian and M2M100 do not count as special."""
     codes = [*getattr(tokenizer, "supported_language_codes", ()), *getattr(tokenizer, "lang_token_to_id", ())]
     return {*tokenizer.all_special_ids, *(tokenizer.convert_tokens_to_ids(code) for code in codes)}

@@ -22,7 +22,7 @@ def test_every_sentence_gets_a_source_of_another(tokenizer_of):
 def test_what_cannot_be_studied_is_named(tokenizer_of):
     tokenizer = tokenizer_of("marian")
     model = tiny_model("marian", vocab_size=len(tokenizer))
-    with pytest.raises(InputError, match="sources: a sentence given twice was paired with itself"):
+    with pytest.raises(InputError, match="sources: a duplicate sentence was paired with itself; remove duplicates"):
         detached_study(model, tokenizer, ["the cat", "the cat"])
     refused = ("attention", {}, "has no source share"), ("lrp", {"rule": "gamma"}, "returns signed scores with these")
     for method, more, message in refused:

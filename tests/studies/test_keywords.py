@@ -55,7 +55,7 @@ def test_texts_of_files_with_fields_and_of_sets(ending, tmp_path):
         ({"text": "film"}, r"row 1: no field 'label'; it has 'text'"),
         ({"text": " ", "label": "a"}, r"row 1: ' ' in the field 'text' is not a text with words"),
         ({"text": 3, "label": "a"}, r"row 1: 3 in the field 'text' is not a text with words"),
-        ({"text": "film", "label": 0.5}, r"row 1: 0.5 in the field 'label' is neither a string nor a whole number"),
+        ({"text": "film", "label": 0.5}, r"row 1: 0.5 in the field 'label' is neither a string nor an integer"),
     ],
 )
 def test_wrong_rows_are_named(row, message, tmp_path):
@@ -68,7 +68,7 @@ def test_wrong_files_are_named(tmp_path):
     (tmp_path / "a.tsv").write_text("+\tnice film\nnice film\n")
     with pytest.raises(InputError, match=r"a.tsv, line 2: 'nice film' is not a class, a tab and words"):
         read_texts(tmp_path / "a.tsv")
-    with pytest.raises(InputError, match=r"b.tsv: No such file or directory; give a file of lines"):
+    with pytest.raises(InputError, match=r"b.tsv: No such file or directory; give a file in which each line is"):
         read_texts(tmp_path / "b.tsv")
     with pytest.raises(InputError, match=r"texts: \['\+'\] is not enough classes; give texts of at least two"):
         WordIds([("+", ["film"])])

@@ -42,5 +42,5 @@ def test_right_are_all_sure_and_only_possible_words(box) -> None:
     assert share({(3, 3), (3, 2)}, RIGHT | {(3, 2)})["head"] == 0
     assert share({(3, 2)}, {(3, 2)})["head"] == 0
     assert share({(3, 2), (1, 1)}, {(3, 2), (1, 1)}, tags=2)["head"] == 0.5
-    with pytest.raises(InputError, match="pairs: 2 none has 5 linked words to tag; give others"):
+    with pytest.raises(InputError, match="pairs: none of 2 has 5 linked words to tag; give longer pairs"):
         share(RIGHT, RIGHT, tags=5)

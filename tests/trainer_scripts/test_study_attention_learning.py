@@ -170,7 +170,7 @@ def test_classification_of_a_set_with_fields_word_vectors_and_logistic_regressio
         ([], r"--train: \[\] does not name the data; give two text files or one JSONL file"),
         (
             ["--task", "classification", "--train", "a.tsv"],
-            r"--train, --valid: \(\['a.tsv'\], \[\]\) must be one file or split each, or none",
+            r"--train, --valid: \(\['a.tsv'\], \[\]\) must each be one file or split, or none",
         ),
     ],
 )

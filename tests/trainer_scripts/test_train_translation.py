@@ -267,7 +267,7 @@ def test_goes_on_from_a_checkpoint_of_many_languages(corpus, tmp_path, run, toke
         ({"streaming": True, "max_steps": None}, "--streaming: a stream has no length; give --max_steps"),
         ({"eval_strategy": "steps", "eval_steps": 5}, "--eval_strategy: 'steps' needs --valid"),
         ({"vocab_size": 5000}, "vocab_size: 5000 does not fit the training text"),
-        ({"max_length": 2}, "examples: they fill 0 batches"),
+        ({"max_length": 2}, "examples: fill only 0 batches"),
         ({"noam_scale": -1}, "noam_scale: -1.0 must be"),
     ],
 )

@@ -128,7 +128,7 @@ def test_processes_share_a_stream():
 
 
 def test_empty_data_is_refused():
-    with pytest.raises(InputError, match="examples: they fill 0 batches"):
+    with pytest.raises(InputError, match="examples: fill only 0 batches"):
         make([], 10)
     with pytest.raises(InputError, match="the stream is empty"):
         next(iter(TokenBatches(Restartable(lambda: iter([])), list, 10)))
