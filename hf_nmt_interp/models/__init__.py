@@ -5,7 +5,7 @@ from importlib import import_module
 
 
 def register_kinds() -> None:
-    """Let the Auto classes load every model kind of this project; importing a kind registers that one."""
+    """Register every model kind of this project with the Auto classes; importing one kind registers only that one."""
     for kind in pkgutil.iter_modules(__path__, f"{__name__}."):
         if kind.ispkg:
             import_module(kind.name)

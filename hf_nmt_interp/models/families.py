@@ -16,8 +16,8 @@ from hf_nmt_interp.models.kinds import KINDS
 class Attention:
     """Multi-head attention: four projections; `core` is the module that multiplies weights and values.
 
-    `heads` are the numbers of its heads among the `all_heads` that it had before any were pruned; a layer that lost
-    them all adds a constant. The weights of a `calibrated` one are what `core` returns, not a softmax.
+    `heads` are the indices of its heads among the `all_heads` that it had before pruning; a layer without heads adds a
+    constant. The weights of a `calibrated` attention are those that `core` returns, not a softmax.
     """
 
     kind: str  # "encoder", "decoder" or "cross"
@@ -39,7 +39,7 @@ class Attention:
 
     @property
     def linears(self) -> list[nn.Linear]:
-        """Its linear layers in order; none if all its heads were pruned."""
+        """The linear layers in order; none if all heads were pruned."""
         return [self.query, self.key, self.value, self.output] if self.heads else []
 
     @property
@@ -108,12 +108,12 @@ class Stack:
 
     @property
     def sublayers(self) -> list[Sublayer]:
-        """All sublayers from the embeddings up."""
+        """All sublayers, starting at the embeddings."""
         return [sub for layer in self.layers for sub in layer]
 
     @property
     def operations(self) -> list[Any]:
-        """Every norm and linear layer on the way from the embeddings up; the last one gives the stack's output."""
+        """Every norm and linear layer, starting at the embeddings; the last one returns the stack's output."""
         found: list[Any] = [self.embedding_norm]
         for sub in self.sublayers:
             found += [sub.norm, *sub.branch.linears] if sub.norm_first else [*sub.branch.linears, sub.norm]
@@ -138,8 +138,8 @@ class OutputHead:
 class Parts:
     """The parts of a translator; logits are `projection(output_head(decoder's output * output_scale)) + logits_bias`.
 
-    A translator that is not a Transformer has `weighted_sums`, one per decoder layer, and no other layers. One of an
-    unknown family has neither.
+    A translator that is not a Transformer has `weighted_sums`, one per decoder layer, and no other layers. A
+    translator of an unknown family has neither.
     """
 
     encoder: Stack
@@ -209,13 +209,13 @@ def any_parts(model: Any) -> Parts:
 
 
 def check_translator(model: Any) -> None:
-    """Raise unless it is an encoder-decoder model that reads text."""
+    """Raise unless the model is an encoder-decoder that reads text."""
     if isinstance(model, str | os.PathLike):
         raise InputError("model", str(model), "is a name", "load it first, with hf_nmt_interp.load")
     name, reads = type(model).__name__, getattr(model, "main_input_name", "input_ids")
     if not getattr(getattr(model, "config", None), "is_encoder_decoder", False) or not hasattr(model, "get_encoder"):
         raise InputError("model", None, f"only encoder-decoder models are supported, {name} is not one")
-    if reads != "input_ids":  # the features of speech or of images
+    if reads != "input_ids":  # speech or image features
         raise InputError("model", None, f"only models that read text are supported, {name} reads {reads}")
 
 
@@ -232,12 +232,12 @@ def check_devices(model: Any) -> None:
 
 def positions(stack: Any, side: str = "") -> int | None:
     """How many tokens an encoder or decoder has positions for; None if there is no limit."""
-    config = getattr(stack, "config", None)  # FSMT has none, and makes positions as they are needed
+    config = getattr(stack, "config", None)  # FSMT has none, and creates positions on demand
     names = f"max_{'encoder' if side == 'source' else 'decoder'}_position_embeddings", "max_position_embeddings"
     limit = next((getattr(config, name) for name in names if getattr(config, name, None)), None)
     embeddings = getattr(getattr(stack, "base_model", stack), "embeddings", None)
     first = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
-    return limit if limit is None or first is None else limit - first - 1  # RoBERTa counts from its padding
+    return limit if limit is None or first is None else limit - first - 1  # RoBERTa counts from its padding id
 
 
 def capacity(model: Any, side: str) -> tuple[int, int | None]:
@@ -289,7 +289,7 @@ def _bart_like(model: Any, norm_first: bool) -> Parts:
 
 
 def _heads(core: Any, before: int) -> list[int]:
-    """Numbers of an attention's heads: this project's pruned models name those they kept."""
+    """Indices of an attention's heads: pruned models of this project list the heads they kept."""
     return getattr(core, "kept_heads", list(range(before)))
 
 

@@ -1,3 +1,3 @@
-"""Kinds of attention in an encoder-decoder; a separate module, so that importing them is cheap."""
+"""Kinds of attention in an encoder-decoder; a separate module, so importing them is cheap."""
 
 KINDS = ("encoder", "decoder", "cross")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from pickle import UnpicklingError  # what torch raises for weights that are more than numbers
+from pickle import UnpicklingError  # raised by torch for weights that contain more than tensors
 from typing import Any
 
 from hf_nmt_interp.errors import InputError, printable
@@ -22,7 +22,7 @@ MODEL_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab*.json",
     "vocab*.txt", "merges.txt", "*.spm", "*.model", "preprocessor_config.json", "chat_template.jinja",
 )  # fmt: skip
-# types of fields that transformers does not check
+# fields whose types transformers does not check
 _WHOLE = (
     "max_length min_length max_new_tokens min_new_tokens num_beams num_return_sequences no_repeat_ngram_size top_k"
 )
@@ -33,7 +33,7 @@ _GENERATION: dict[str, Any] = (
     | dict.fromkeys(("length_penalty", "temperature", "top_p", "repetition_penalty"), int | float)
     | {"do_sample": bool, "use_cache": bool}
 )
-# what transformers comes to by values in a model's files that do not fit, besides its own refusals
+# errors of transformers for invalid values in a model's files, besides its own checks
 _MISFITS = AssertionError, AttributeError, KeyError, TypeError, ZeroDivisionError
 _NO_CONNECTION = "no connection to the Hub, and not in the cache; give a local folder or demo:en-de"
 
@@ -62,10 +62,10 @@ def load_config(name: str, argument: str = "--model") -> Any:
 
 
 def class_of_family(mixin: Any, prefix: str, name: str, config: Any) -> Any:
-    """The class, of those with a mixin and a prefix such as "gated", for the family of a checkpoint and its config."""
+    """The class with this mixin for the family of a checkpoint, and its config; `prefix` is e.g. "gated"."""
     known = [kind for kind in mixin.__subclasses__() if kind.config_class]
     classes = {kind.config_class.model_type.removeprefix(f"{prefix}_"): kind for kind in known}
-    # of a checkpoint with an alignment head, other kinds take the translator alone
+    # other kinds drop the alignment head of a checkpoint
     if (family := config.model_type.removeprefix("aligned_").removeprefix(f"{prefix}_")) not in classes:
         problem = f"is of the family {family!r}, which has no {prefix} models"
         raise InputError("name", name, problem, f"supported are {', '.join(classes)}")
@@ -85,7 +85,7 @@ def load_tokenizer(name: str, argument: str = "--model") -> Any:
         if not os.path.exists(place) and _is_offline(error):
             raise InputError(argument, name, f"cannot be loaded: {_reason(error, False)}") from error
         raise InputError(
-            argument, name, "has no tokenizer that loads", "save it in the same folder as the weights"
+            argument, name, "has no tokenizer that can be loaded", "save it in the same folder as the weights"
         ) from error
 
 
@@ -151,7 +151,7 @@ def _find(name: str, argument: str) -> str:
         return name
     if not (path / "config.json").exists():
         raise InputError(argument, name, "has no config.json", "give a folder written by save_pretrained")
-    for file in sorted(path.glob("*.json")):  # transformers passes over some of them in silence
+    for file in sorted(path.glob("*.json")):  # transformers silently ignores some of them
         try:
             json.loads(file.read_bytes())
         except ValueError as error:
@@ -172,7 +172,7 @@ def _check_fields(argument: str, file: str, found: dict[str, Any], kinds: dict[s
 
 
 def _check_dtype(argument: str, file: Path) -> None:
-    """Raise for an unknown dtype in a configuration; transformers would blame the tokenizer."""
+    """Raise for an unknown dtype in a configuration; the error of transformers would name the tokenizer."""
     config = json.loads(file.read_bytes())
     value = config.get("dtype") if isinstance(config, dict) else None
     if value is not None and value not in ("float16", "bfloat16", "float32", "float64", "auto"):
@@ -180,7 +180,7 @@ def _check_dtype(argument: str, file: Path) -> None:
 
 
 def _check_connection(name: str, argument: str) -> None:
-    """Raise for a model on the Hub without a connection; loading would retry each of its files for 23 seconds."""
+    """Raise for a Hub model if there is no connection; loading would retry each of its files for 23 seconds."""
     from httpx2 import TransportError
     from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 
@@ -189,13 +189,13 @@ def _check_connection(name: str, argument: str) -> None:
             get_hf_file_metadata(hf_hub_url(name, "config.json"))
     except TransportError as error:
         raise InputError(argument, name, f"cannot be loaded: {_NO_CONNECTION}") from error
-    except (OSError, ValueError):  # the Hub's answers, names that it does not allow: loading reports them
+    except (OSError, ValueError):  # errors from the Hub and invalid names are reported when loading
         pass
 
 
 @contextmanager
 def _reading(name: str, argument: str) -> Iterator[str]:
-    """Context with arguments for `from_pretrained`, which turns its errors into one line."""
+    """Context with arguments for `from_pretrained` that turns its errors into one line."""
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 
@@ -216,10 +216,10 @@ def _check_weights(argument: str, name: str, model: Any, info: dict[str, Any]) -
         raise InputError(argument, name, f"has no weights for {missing[0]} and {len(missing) - 1} others")
     if mismatched := sorted(info["mismatched_keys"]):
         key, found, needed = mismatched[0]
-        others = f"and {len(mismatched) - 1} others like it"
+        others = f"and {len(mismatched) - 1} others"
         problem = f"has {key} of {list(found)} but its config.json needs {list(needed)}, {others}"
         raise InputError(argument, name, problem, "they belong to different models")
-    weights = *model.named_parameters(), *model.named_buffers()  # the bias of the logits is a buffer
+    weights = *model.named_parameters(), *model.named_buffers()  # the logits' bias is a buffer
     if bad := next((key for key, weight in weights if not weight.isfinite().all()), None):
         raise InputError(argument, name, f"has NaN or inf in {bad}", "use an earlier checkpoint")
     if unused := sorted(info["unexpected_keys"]):
@@ -250,7 +250,7 @@ def _reason(error: Exception, is_local: bool) -> str:
     if isinstance(error, _MISFITS):
         return f"its files have invalid values ({type(error).__name__}: {text[:150]})"
     if "trust_remote_code" in text:
-        return "it needs custom code, which is never run here; load it in Python if you trust it"
+        return "it needs custom code, which is never executed here; load it in Python if you trust it"
     if is_local:
         return text[:200]
     if _is_offline(error):

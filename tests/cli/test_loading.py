@@ -91,7 +91,7 @@ def test_no_tokenizer(run, broken) -> None:
         (broken / name).unlink()
     code, _, err = run("translate", "--model", broken, "A.")
     assert code == 2
-    remedy = "has no tokenizer that loads; save it in the same folder as the weights"
+    remedy = "has no tokenizer that can be loaded; save it in the same folder as the weights"
     assert err == f"hf-nmt-interp translate: error: --model: '{broken}' {remedy}\n"
 
 

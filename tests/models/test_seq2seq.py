@@ -321,7 +321,7 @@ def test_the_code_travels_with_the_weights(tmp_path):
         (LuongSeq2SeqConfig, {"attention": "concat"}, "attention='concat' is not one of general, dot"),
         (LuongSeq2SeqConfig, {"attention_mode": "fixed"}, "attention_mode='fixed' is not one of learned, uniform"),
         (LuongSeq2SeqConfig, {"output": "mlp"}, "output='mlp' is not one of hidden, linear"),
-        (LuongSeq2SeqConfig, {"attention": "dot", "attention_heads": 2}, "attention_heads=2: dot heads are all the"),
+        (LuongSeq2SeqConfig, {"attention": "dot", "attention_heads": 2}, "attention_heads=2: all dot heads are equal"),
         (LuongSeq2SeqConfig, {"tie_output": True, "embedding_size": 2}, "tie_output=True needs"),
         (ConvSeq2SeqConfig, {"kernel_size": 4}, "kernel_size=4 must be odd"),
         (ConvSeq2SeqConfig, {"tie_output": True, "tie_word_embeddings": False}, "tie_output=True needs"),

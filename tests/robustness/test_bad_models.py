@@ -75,7 +75,7 @@ BROKEN = [
     ),
     (configured(model_type="gpt2"), "cannot be loaded: only encoder-decoder models are supported, gpt2 is not one"),
     (configured(model_type="calibrated_marian", fusion="magic"), "fusion='magic' is not one of"),
-    (configured(d_model=32), "of [16] but its config.json needs [32], and 80 others like it"),
+    (configured(d_model=32), "of [16] but its config.json needs [32], and 80 others"),
     (configured(encoder_layers="six"), "cannot be loaded: Validation error for field 'encoder_layers'"),
     (configured(quantization_config={"quant_method": "gptq", "bits": 4}), "cannot be loaded: "),
     (configured(quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True}), "cannot be loaded: "),
@@ -84,20 +84,20 @@ BROKEN = [
     (configured(pad_token_id=10**6), "its files have invalid values (AssertionError: Padding_idx must"),
     (containing("config.json", "null"), "its files have invalid values (TypeError: "),
     (containing("generation_config.json", "[]"), "its files have invalid values (TypeError: "),
-    (containing("vocab.json", "[]"), "has no tokenizer that loads; save it in the same folder as the weights"),
+    (containing("vocab.json", "[]"), "has no tokenizer that can be loaded; save it in the same folder as the weights"),
     (
         containing("tokenizer_config.json", "[]"),
-        "has no tokenizer that loads; save it in the same folder as the weights",
+        "has no tokenizer that can be loaded; save it in the same folder as the weights",
     ),
     (configured(encoder_layers=5), "has no weights for model.encoder.layers.2.fc1.bias and 47 others"),
-    (cut("source.spm"), "has no tokenizer that loads; save it in the same folder as the weights"),
+    (cut("source.spm"), "has no tokenizer that can be loaded; save it in the same folder as the weights"),
     (cut("vocab.json"), "vocab.json is not JSON ("),
     (with_weights(NAN), "has NaN or inf in model.encoder.layers.0.fc1.weight; use an earlier checkpoint"),
     (with_weights(INF), "has NaN or inf in model.encoder.layers.0.fc1.weight; use an earlier checkpoint"),
     (with_weights(NAN, "final_logits_bias"), "has NaN or inf in final_logits_bias; use an earlier checkpoint"),
     (with_weights(3e38, "model.decoder.layers.1.fc2.weight"), "model: its logits are not finite; check the weights"),
     (pickled, "cannot be loaded: "),
-    (with_code, "cannot be loaded: it needs custom code, which is never run here"),
+    (with_code, "cannot be loaded: it needs custom code, which is never executed here"),
 ]
 
 

@@ -60,7 +60,7 @@ MESSAGES = EVERYWHERE | {
     "more layers": r"has no weights for model.encoder.layers.2.* and \d+ others",
     "other sizes": r"has model.encoder.layers.* but its config.json needs \[12",
     "NaN": "has NaN or inf in model.encoder.layers.0.fc1.bias; use an earlier checkpoint",
-    "no tokenizer": "damaged' has no tokenizer that loads; save it in the same folder as the weights",
+    "no tokenizer": "damaged' has no tokenizer that can be loaded; save it in the same folder as the weights",
 }
 
 

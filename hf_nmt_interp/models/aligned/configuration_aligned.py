@@ -8,7 +8,7 @@ from transformers import BartConfig, M2M100Config, MarianConfig, MBartConfig, MT
 
 @dataclass(repr=False, kw_only=True)
 class AlignmentHeadConfig:
-    """What the configuration of a model with an alignment head has beyond its family's.
+    """Fields that a model with an alignment head adds to the configuration of its family.
 
     Args:
         alignment_layer: decoder layer whose output states the head reads, -1 for the last; None for the middle one.

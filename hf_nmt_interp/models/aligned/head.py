@@ -8,7 +8,8 @@ from transformers import initialization as init
 class AlignmentHead(nn.Module):
     """A = mean over heads of softmax(norm(z) W_Q (h W_K)' / sqrt(d_k)), z decoder states, h encoder states.
 
-    Row t of A aligns the token that the decoder reads at position t: the state has seen it (Chen et al. 2020, SHIFT).
+    Row t of A aligns the token that the decoder reads at position t: its state depends on it (Chen et al. 2020,
+    SHIFT).
     """
 
     def __init__(self, width: int, heads: int) -> None:
@@ -16,7 +17,7 @@ class AlignmentHead(nn.Module):
         if heads < 1 or width % heads:
             raise ValueError(f"alignment_heads={heads} does not divide the width of the model, {width}")
         self.heads = heads
-        self.norm = nn.LayerNorm(width)  # states between the layers of norm-first families are of any size
+        self.norm = nn.LayerNorm(width)  # states between the layers of pre-norm families can have any size
         self.q_proj = nn.Linear(width, width)
         self.k_proj = nn.Linear(width, width)
 
@@ -24,8 +25,8 @@ class AlignmentHead(nn.Module):
         """Soft links [B, T, S]; each row sums to 1 over the source tokens that are not padding.
 
         Args:
-            states: [B, T, d] of the decoder.
-            memory: [B, S, d] of the encoder.
+            states: decoder states [B, T, d].
+            memory: encoder states [B, S, d].
             mask: [B, S], 0 for padding.
         """
         query, key = self.q_proj(self.norm(states)), self.k_proj(memory)

@@ -23,12 +23,12 @@ class AlignmentHeadMixin(PreTrainedModel):
     """A translator with an `alignment_head`: soft links at the cost of one attention.
 
     `forward(..., output_alignment=True)` adds `alignment` [B, T, S] to the output, `generate(..., output_alignment=
-    True)` to what it returns; row t aligns the token that the decoder reads at position t, so row 0 is of the start
+    True)` to its result; row t aligns the token that the decoder reads at position t, so row 0 belongs to the start
     token. Logits are those of the translator without a head.
     """
 
     def __init__(self, config):
-        if not hasattr(config, "alignment_heads"):  # not isinstance: remote code may hold the class twice
+        if not hasattr(config, "alignment_heads"):  # not isinstance: with remote code the class may exist twice
             name = type(config).__name__
             raise ValueError(f"config is a {name}; use Aligned{name}(**config.to_dict())")
         super().__init__(config)
@@ -45,9 +45,9 @@ class AlignmentHeadMixin(PreTrainedModel):
         return decoder.block if hasattr(decoder, "block") else decoder.layers  # T5, others
 
     def alignment_inputs(self) -> tuple[nn.Module, nn.Module]:
-        """The modules whose outputs the head reads: a decoder layer, or the decoder for its last, and the encoder."""
+        """The modules whose outputs the head reads: a decoder layer (the decoder for the last), and the encoder."""
         layers, layer = self._decoder_layers(), self.config.alignment_layer
-        is_last = layer == len(layers) - 1  # some families have a norm after it
+        is_last = layer == len(layers) - 1  # some families have a norm after the last layer
         return self.get_decoder() if is_last else layers[layer], self.get_encoder()
 
     def forward(
@@ -69,7 +69,7 @@ class AlignmentHeadMixin(PreTrainedModel):
         """Like the family's, with two more arguments.
 
         `output_alignment` adds the soft links [B, T, S] as `alignment`. `only_alignment`, for training, returns only
-        these, and computes no logits and only the gradient of the head; it needs both kinds of ids.
+        these, without logits, and only the head gets a gradient; it needs both kinds of ids.
         """
         if only_alignment:
             return self.align_ids(input_ids, decoder_input_ids, attention_mask)
@@ -123,15 +123,15 @@ class AlignmentHeadMixin(PreTrainedModel):
         return found
 
     def _align_generated(self, found: Any, mask: Tensor | None) -> Tensor:
-        """Soft links from the states that `generate()` has kept, those of the beams that were returned."""
+        """Soft links from the states that `generate()` kept, for the returned beams."""
         layer, length = self.config.alignment_layer + 1, found.sequences.shape[1]
         steps = [step[layer] for step in found.decoder_hidden_states]
         number = len(found.sequences)
         rows = torch.arange(number, device=steps[0].device)[:, None].expand(-1, len(steps))
         if (beams := getattr(found, "beam_indices", None)) is not None:
-            rows = beams[:, : len(steps)]  # of each step the row that was continued; -1 after the end
+            rows = beams[:, : len(steps)]  # the row that was continued at each step; -1 after the end
         memory = found.encoder_hidden_states[-1]
-        first = steps[0][rows[:, 0], : length - len(steps)]  # what generate() was given, e.g. the start token
+        first = steps[0][rows[:, 0], : length - len(steps)]  # tokens given to generate(), e.g. the start token
         later = [step[rows[:, n].clamp(min=0), -1] for n, step in enumerate(steps) if n]
         states = torch.cat([first, torch.stack(later, 1)] if later else [first], 1)  # [N, L - 1, d]
 
@@ -143,7 +143,7 @@ class AlignmentHeadMixin(PreTrainedModel):
         return F.pad(alignment.masked_fill(ended[..., None], 0), (0, 0, 0, 1))
 
     def without_head(self) -> Any:
-        """The translator alone, a model of its family with the same weights."""
+        """The translator without the head, a model of its family with the same weights."""
         family: Any = type(self).__mro__[2]
         known = self.config.to_dict()
         for name in ("alignment_layer", "alignment_heads", "model_type", "architectures"):

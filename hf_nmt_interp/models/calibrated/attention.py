@@ -1,8 +1,8 @@
-"""Calibrated cross-attention inside the families' own attention modules, by transformers' attention interface.
+"""Calibrated cross-attention in the families' attention modules, through transformers' attention interface.
 
-The mask network's queries and keys are computed with the attention's own: `q_proj` and `k_proj` give 2 H heads, the
-first H for attention, the others for the mask. So the cache stores the mask's keys, beam search reorders them, and one
-product computes both scores.
+The mask network's queries and keys are computed together with those of the attention: `q_proj` and `k_proj` return 2 H
+heads, the first H for attention, the others for the mask. The cache therefore stores the mask's keys, beam search
+reorders them, and one product computes both scores.
 """
 
 import copy
@@ -21,7 +21,7 @@ NAME = "calibrated_cross_attention"
 
 
 class LayerWeights(NamedTuple):
-    """What one layer computed."""
+    """Values computed by one layer."""
 
     attention: Tensor  # [B, H, T, S] original weights
     mask: Tensor  # [B, H, T, S]
@@ -30,7 +30,7 @@ class LayerWeights(NamedTuple):
 
 @dataclass
 class Calibration:
-    """One forward pass: which weights it uses, and what its layers computed, if requested."""
+    """One forward pass: which weights it uses, and the values of its layers, if requested."""
 
     perturbed: bool = False
     layers: list[LayerWeights] = field(default_factory=list)
@@ -54,7 +54,7 @@ def add_calibration(attention: Any, config: Any) -> None:
         new.mask = nn.Linear(old.in_features, old.out_features, bias=False)
         setattr(attention, name, new)
     attention.fusion = make_fusion(config, attention.num_heads, attention.head_dim)
-    # a separate configuration, so that self-attention runs as the model was loaded
+    # a separate configuration: self-attention keeps its implementation
     attention.config = copy.copy(attention.config)
     attention.config._attn_implementation = NAME
 
@@ -64,10 +64,10 @@ def calibrated_attention(
     query: Tensor,  # [B, 2 H, T, D], of the attention and then of the mask
     key: Tensor,  # [B, 2 H, S, D]
     value: Tensor,  # [B, H, S, D]
-    attention_mask: Tensor | None,  # in the form of any of the model's attention implementations
+    attention_mask: Tensor | None,  # in the format of any attention implementation
     scaling: float | None = None,  # of both scores, 1 / sqrt(D)
     dropout: float = 0.0,  # probability, on the weights that are used
-    calibration: Calibration | None = None,  # what kind of pass this is; None is fused
+    calibration: Calibration | None = None,  # kind of pass; None is fused
     **kwargs,  # of other attention functions
 ) -> tuple[Tensor, Tensor]:
     """Attention with fused weights, or perturbed ones: output [B, T, H, D] and weights [B, H, T, S]."""
@@ -80,7 +80,7 @@ def calibrated_attention(
     if visible is not None:
         scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
     attention = scores.softmax(-1)
-    # in plain decoding masks of padding, which has no weight to change, are left as they are
+    # in plain decoding, masks at padding are not changed, because its weight is 0
     mask = mask_of(mask_scores, None if calibration is None else visible)
     gate = None
     if calibration is not None and calibration.perturbed:
@@ -106,4 +106,4 @@ def visible_keys(mask: Any) -> Tensor | None:
 
 
 AttentionInterface.register(NAME, calibrated_attention)
-AttentionMaskInterface.register(NAME, eager_mask)  # without it, transformers drops padding masks in silence
+AttentionMaskInterface.register(NAME, eager_mask)  # without it, transformers silently drops padding masks

@@ -8,7 +8,7 @@ from transformers import BartConfig, M2M100Config, MarianConfig, MBartConfig
 
 @dataclass(repr=False, kw_only=True)
 class CalibratedAttentionConfig:
-    """What a calibrated model's configuration has beyond its family's.
+    """Fields that a calibrated model adds to the configuration of its family.
 
     Args:
         fusion: how original and calibrated weights are combined, a name in `FUSIONS`: "fixed",

@@ -14,7 +14,7 @@ from transformers import initialization as init
 
 
 def mask_of(scores: Tensor, visible: Tensor | None = None) -> Tensor:
-    """m = sigmoid(q W_Q (K W_K)' / sqrt(d_k)) (eq. 4) of scores [B, H, T, S]; 1 at padding, never perturbed."""
+    """m = sigmoid(q W_Q (K W_K)' / sqrt(d_k)) (eq. 4) of scores [B, H, T, S]; 1 (unperturbed) at padding."""
     mask = torch.sigmoid(scores)
     return mask if visible is None else mask.masked_fill(~visible, 1)
 
@@ -37,7 +37,7 @@ def calibrate(attention: Tensor, mask: Tensor) -> Tensor:
 class Fusion(nn.Module, ABC):
     """Combines original weights a and calibrated weights a_c into the weights that a layer decodes with."""
 
-    def __init__(self, config, heads: int, size: int):  # of the model; H of a layer; units of a head
+    def __init__(self, config, heads: int, size: int):  # model configuration; heads H of a layer; units of a head
         super().__init__()
 
     def gate(self, query: Tensor) -> Tensor | None:
@@ -46,7 +46,7 @@ class Fusion(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, attention: Tensor, calibrated: Tensor, gate: Tensor | None, visible: Tensor | None) -> Tensor:
-        """Fused weights [B, H, T, S] of a and a_c [B, H, T, S], the gate's result, visible keys [B, 1, T or 1, S]."""
+        """Fused weights [B, H, T, S] from a and a_c [B, H, T, S], the gate, and visible keys [B, 1, T or 1, S]."""
 
     def reset(self, std: float) -> None:
         """Initialise the weights that were not loaded."""

@@ -1,4 +1,4 @@
-"""Translators that calibrate their cross-attention by a learned mask (Lu et al. 2021)."""
+"""Translators that calibrate their cross-attention with a learned mask (Lu et al. 2021)."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ from .fusion import Fusion
 class CalibratedSeq2SeqLMOutput(Seq2SeqLMOutput):
     """`Seq2SeqLMOutput`, whose `cross_attentions` are the fused weights, with their parts, layer by layer.
 
-    The first three come with `output_attentions` or `output_calibration`, the last two with `perturbed=True`.
+    The first three are returned with `output_attentions` or `output_calibration`, the last two with `perturbed=True`.
     """
 
     original_attentions: tuple[Tensor, ...] | None = None  # a, [B, H, T, S] each
@@ -54,7 +54,7 @@ class CalibratedAttentionMixin(PreTrainedModel):
     _keys_to_ignore_on_load_unexpected = [r"^alignment_head\."]  # noqa: RUF012
 
     def __init__(self, config):
-        if not hasattr(config, "fusion"):  # not isinstance: remote code may hold its configuration class twice
+        if not hasattr(config, "fusion"):  # not isinstance: with remote code the configuration class may exist twice
             name = type(config).__name__
             raise ValueError(f"config is a {name}; use Calibrated{name}(**config.to_dict())")
         super().__init__(config)
@@ -75,7 +75,7 @@ class CalibratedAttentionMixin(PreTrainedModel):
         return {name: p for name, p in self.named_parameters() if name.endswith("_proj.mask.weight")}
 
     def count_step(self) -> None:
-        """Tell the fusions that a training step has ended, for annealing."""
+        """Notify the fusions of a finished training step, for annealing."""
         for fusion in self.fusions():
             fusion.count_step()
 
@@ -130,9 +130,9 @@ class CalibratedAttentionMixin(PreTrainedModel):
         return found
 
     def two_passes(self, input_ids: Tensor, decoder_input_ids: Tensor, attention_mask=None) -> TwoPasses:
-        """The encoder once, the decoder under fused and under perturbed weights, for one backward pass of both losses.
+        """Run the encoder once, and the decoder with fused and perturbed weights, for one backward pass of both losses.
 
-        What is computed from `fused` trains theta alone, what is computed from `perturbed` and `masks` theta_m alone.
+        Losses of `fused` only train theta, losses of `perturbed` and `masks` only theta_m.
         """
         if self.is_gradient_checkpointing:
             raise ValueError(

@@ -7,16 +7,16 @@ class ConvSeq2SeqConfig(PreTrainedConfig):
     """Convolutional sequence to sequence model (Gehring et al. 2017).
 
     Args:
-        vocab_size: of both languages.
-        embedding_size: of a token.
-        hidden_size: of the states between convolutions.
+        vocab_size: size of the vocabulary of both languages.
+        embedding_size: size of token embeddings.
+        hidden_size: size of the states between convolutions.
         encoder_layers: number of convolutions.
         decoder_layers: number of convolutions, each with its own attention.
-        kernel_size: tokens a convolution sees, odd.
+        kernel_size: tokens that a convolution reads; must be odd.
         max_position_embeddings: maximum tokens of a sentence.
-        dropout: of embeddings, of the input of each convolution and before the output projection.
-        tie_word_embeddings: one embedding matrix for source and target.
-        tie_output: use it as the output projection too.
+        dropout: dropout on embeddings, on the input of each convolution and before the output projection.
+        tie_word_embeddings: use one embedding matrix for source and target.
+        tie_output: also use it as the output projection.
 
     >>> ConvSeq2SeqConfig(vocab_size=1000, kernel_size=5).num_hidden_layers
     3

@@ -1,7 +1,7 @@
 """Convolutional translator (Gehring et al. 2017, sections 3.1 to 3.5).
 
-Sums of two vectors are scaled by sqrt(0.5), also those around the attention, as in the authors' code. Their weight
-normalisation is left out: it changes how the weights are learned, not what they can represent.
+Sums of two vectors are scaled by sqrt(0.5), including those around the attention, as in the authors' code. Their
+weight normalisation is left out: it changes how weights are learned, not which functions they can represent.
 """
 
 import math
@@ -113,7 +113,7 @@ class ConvPreTrainedModel(PreTrainedModel):
     supports_gradient_checkpointing = True
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Variance is kept: deviation sqrt(4 p / n) before a GLU, else sqrt(p / n), p = 1 - dropout (3.5)."""
+        """Keeps the variance: deviation sqrt(4 p / n) before a GLU, otherwise sqrt(p / n), p = 1 - dropout (3.5)."""
         if isinstance(module, nn.Embedding):
             init.normal_(module.weight, std=0.1)
         elif isinstance(module, nn.Linear):
@@ -162,7 +162,7 @@ class ConvEncoder(ConvStack):
         for layer in self.layers:
             x = layer(x, mask)
         z = self.leave(x)
-        if self.training:  # each attention sends gradients here: divided by their number, but for those of e (3.4)
+        if self.training:  # gradients of all attentions arrive here; they are averaged, except for e (3.4)
             z = z.detach() + (z - z.detach()) / self.config.decoder_layers
         return ConvEncoderOutput(last_hidden_state=z, attended=(z + e) * HALF)
 
@@ -233,7 +233,7 @@ class ConvSeq2SeqForConditionalGeneration(ConvPreTrainedModel, GenerationMixin):
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
-        return False  # the decoder makes its own
+        return False  # the decoder creates its own cache
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         return shift_tokens_right(labels, self.config.pad_token_id, self.config.decoder_start_token_id)

@@ -21,7 +21,7 @@ def demo_folder(direction: str = "en-de") -> Path:
 
 
 def find_model(name: str, argument: str = "--model") -> str:
-    """What `from_pretrained` takes: the folder for `demo:en-de` and the like, anything else as it is."""
+    """The argument for `from_pretrained`: the folder for names such as `demo:en-de`; other names are unchanged."""
     if not name.startswith("demo:"):
         return name
     try:
@@ -32,7 +32,7 @@ def find_model(name: str, argument: str = "--model") -> str:
 
 
 def load_demo(direction: str = "en-de") -> tuple[Any, Any]:
-    """A small translator with an alignment head and its tokenizer, from inside the package, in float32.
+    """Load a bundled translator, which has an alignment head, and its tokenizer, in float32.
 
     Args:
         direction: "en-de" or "de-en".

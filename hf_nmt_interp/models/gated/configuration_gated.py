@@ -9,7 +9,7 @@ KINDS = ("encoder", "decoder", "cross")
 
 
 def kinds_of(gated_attentions: str | list[str]) -> list[str]:
-    """The kinds of attention that a value of `gated_attentions` names.
+    """The kinds of attention in a value of `gated_attentions`.
 
     >>> kinds_of("all"), kinds_of("cross")
     (['encoder', 'decoder', 'cross'], ['cross'])
@@ -22,16 +22,16 @@ def kinds_of(gated_attentions: str | list[str]) -> list[str]:
 
 @dataclass(repr=False, kw_only=True)
 class GatedHeadsConfig:
-    """What a gated model's configuration has beyond its family's.
+    """Fields that a gated model adds to the configuration of its family.
 
     Args:
-        gated_attentions: kinds with gates, of "encoder" and "decoder" (self-attention) and "cross", or "all".
-        gate_temperature: of the Hard Concrete distribution.
+        gated_attentions: kinds with gates: "encoder" and "decoder" (self-attention), "cross", or "all".
+        gate_temperature: temperature of the Hard Concrete distribution.
         gate_stretch: its (low, high) before clipping to [0, 1].
         gate_init: initial log_alpha of new gates. 3.0 opens them: at test time they are 1; a draw in training is
-            1 with probability 0.90, 0 with probability 0.02, 0.95 on average. Closer to 0, gates act sooner.
-        kept_heads: for each kind, for each layer, the heads it has, numbered as before any pruning; a kind that
-            is missing has all its heads.
+            1 with probability 0.90, 0 with probability 0.02, 0.95 on average. Gates closer to 0 close sooner.
+        kept_heads: the heads of each layer, by kind, numbered as before pruning; kinds that are missing have all
+            their heads.
     """
 
     gated_attentions: str | list[str] = "all"

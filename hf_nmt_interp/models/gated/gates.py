@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-MIDPOINTS = 1000  # of the integral in `HardConcreteGate.expectation`; error below 1e-6 with the default stretch
+MIDPOINTS = 1000  # for the integral in `HardConcreteGate.expectation`; error below 1e-6 with the default stretch
 
 
 class HardConcreteGate(nn.Module):
@@ -21,7 +21,7 @@ class HardConcreteGate(nn.Module):
 
     Args:
         heads: number of gates.
-        temperature: of the Concrete distribution.
+        temperature: temperature of the Concrete distribution.
         stretch: (low, high), low < 0 and high > 1.
         init: initial value of `log_alpha`.
 
@@ -64,7 +64,7 @@ class HardConcreteGate(nn.Module):
         return torch.sigmoid(self._logit_above(1))
 
     def penalty(self, log_alpha: Tensor | None = None) -> Tensor:
-        """Expected number of heads that are not zero, L_C = sum(1 - P(g = 0)); for `log_alpha`, by default its own."""
+        """Expected number of open heads, L_C = sum(1 - P(g = 0)); `log_alpha` defaults to that of the gate."""
         return torch.sigmoid(self._logit_above(0, log_alpha)).sum()
 
     def expectation(self) -> Tensor:
@@ -80,7 +80,7 @@ class HardConcreteGate(nn.Module):
 
 
 class GatedLinear(nn.Linear):
-    """An attention's output projection with a gate before it, so that every attention implementation is gated."""
+    """An attention's output projection with a gate before it, which works with every attention implementation."""
 
     gate: HardConcreteGate
 

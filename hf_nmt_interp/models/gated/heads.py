@@ -1,4 +1,4 @@
-"""Removing heads from the attentions of Marian, BART, mBART, M2M100, T5 and mT5, whose forward passes stay in use."""
+"""Removes heads from the attentions of Marian, BART, mBART, M2M100, T5 and mT5, and keeps their forward passes."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,12 +11,12 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 from .gates import GatedLinear, HardConcreteGate
 
-Attention = Any  # an attention module of one of the families, with `kept_heads`: its heads' first numbers
-GHOST_SIZE = 8  # the smallest head that every attention kernel accepts
+Attention = Any  # an attention module of one of the families; `kept_heads` are its heads' original indices
+GHOST_SIZE = 8  # the smallest head size that every attention kernel accepts
 
 
 class Names(NamedTuple):
-    """What a family calls the parts of its attention."""
+    """Names of the parts of a family's attention."""
 
     inputs: Sequence[str]  # projections to queries, keys, values
     output: str
@@ -35,8 +35,8 @@ def names_of(attention: Attention) -> Names:
 class GhostProjection(nn.Module):
     """Queries, keys or values of a layer without heads: one small head of zeros.
 
-    So attention kernels see a head, the cache knows how many tokens it holds (from layer 0), and the parameters before
-    it get a gradient of zero; distributed training would treat a missing gradient as an error.
+    Attention kernels need at least one head, the cache counts its tokens by layer 0, and the parameters before the
+    layer get a gradient of zero; distributed training would treat a missing gradient as an error.
     """
 
     def forward(self, hidden_states: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class KeptHeadsMT5Attention(KeptHeads, MT5Attention):
 
 
 def keep_heads(attention: Attention, keep: list[int]) -> None:
-    """Leave only some heads, given as positions in `kept_heads`, in an attention's projections; none: output bias."""
+    """Keep only some heads of an attention, given as positions in `kept_heads`; without heads, only the output bias."""
     if len(keep) == len(attention.kept_heads):
         return
     names = names_of(attention)
@@ -102,7 +102,7 @@ def keep_heads(attention: Attention, keep: list[int]) -> None:
     setattr(attention, names.size, size)
     setattr(attention, names.heads, len(keep) or 1)
     if names is T5_NAMES:
-        # same parameters, one more step before the same forward pass
+        # same parameters and forward pass, with one more step before it
         is_mt5 = isinstance(attention, MT5Attention)
         attention.__class__ = KeptHeadsMT5Attention if is_mt5 else KeptHeadsT5Attention
         attention.inner_dim = getattr(attention, names.heads) * size

@@ -27,7 +27,7 @@ from .heads import Attention, gate_of, keep_heads, names_of, set_gate
 class GatedHeadsMixin(PreTrainedModel):
     """Gates on the heads of a translator: MultiHead = Concat(g_i head_i) W_o, and pruned heads.
 
-    Heads are always numbered as before any pruning. In training mode every forward pass samples its gates; in eval
+    Heads are always numbered as before pruning. In training mode every forward pass samples its gates; in eval
     mode they are 0 or 1. Train with cross entropy + lambda * `l0_penalty()`.
     """
 
@@ -35,7 +35,7 @@ class GatedHeadsMixin(PreTrainedModel):
     _keys_to_ignore_on_load_unexpected = [r"^alignment_head\."]  # noqa: RUF012
 
     def __init__(self, config):
-        if not hasattr(config, "kept_heads"):  # not isinstance: remote code may hold its configuration class twice
+        if not hasattr(config, "kept_heads"):  # not isinstance: with remote code this class may exist twice
             name = type(config).__name__
             raise ValueError(f"config is a {name}; use Gated{name}(**config.to_dict())")
         super().__init__(config)
@@ -56,11 +56,11 @@ class GatedHeadsMixin(PreTrainedModel):
         return dict(zip(KINDS, (*own, cross), strict=True))
 
     def gates(self) -> dict[str, list[HardConcreteGate | None]]:
-        """The gate of each layer, for each kind; None where there is none."""
+        """The gate of each layer, for each kind; None for layers without a gate."""
         return {kind: [gate_of(attention) for attention in layers] for kind, layers in self.attentions().items()}
 
     def add_gates(self, gated_attentions: str | list[str] = "all") -> None:
-        """Put open gates on the heads of some kinds of attention, where there are none; changes the model in place."""
+        """Add open gates to some kinds of attention, unless they already have gates; changes the model in place."""
         config, kinds = self.config, kinds_of(gated_attentions)
         for kind in kinds:
             for attention in self.attentions()[kind]:
@@ -75,7 +75,7 @@ class GatedHeadsMixin(PreTrainedModel):
         gates = list(filter(None, chain(*self.gates().values())))
         if not gates:
             return torch.zeros((), device=self.device)
-        return gates[0].penalty(torch.cat([gate.log_alpha for gate in gates]))  # they differ in nothing else
+        return gates[0].penalty(torch.cat([gate.log_alpha for gate in gates]))  # they have the same settings
 
     def expected_heads(self) -> dict[str, list[float]]:
         """Expected number of heads whose gate is not 0, for each kind and layer; heads without a gate count as 1."""
@@ -94,9 +94,9 @@ class GatedHeadsMixin(PreTrainedModel):
         """Set the gates: open those of some heads and close all others (log_alpha 10 and -10).
 
         Args:
-            kept: for each kind, for each layer, the heads to keep; missing kinds are not changed.
+            kept: the heads to keep in each layer, by kind; missing kinds are not changed.
         """
-        for attention, heads in list(self._layers(kept)):  # all checked before the first is changed
+        for attention, heads in list(self._layers(kept)):  # everything is checked before the first change
             if (gate := gate_of(attention)) is None:
                 if heads != attention.kept_heads:
                     raise ValueError(
@@ -107,9 +107,9 @@ class GatedHeadsMixin(PreTrainedModel):
             gate.log_alpha.data.copy_(10 * sign)
 
     def prune(self):
-        """A copy without the closed heads and without gates: the same outputs as this model's in eval mode.
+        """A copy without closed heads and without gates, with the same outputs as this model in eval mode.
 
-        Its configuration stores the kept heads, so that it can be loaded; `add_gates` allows further pruning.
+        Its configuration stores the kept heads, which loading needs; `add_gates` allows further pruning.
         """
         small, kept = copy.deepcopy(self), self.kept_heads()
         for attention in chain(*small.attentions().values()):
@@ -124,7 +124,7 @@ class GatedHeadsMixin(PreTrainedModel):
             keep_heads(attention, [attention.kept_heads.index(head) for head in heads])
 
     def _layers(self, kept: dict[str, list[list[int]]]):
-        """Pairs of an attention and the heads named for it, checked."""
+        """Checked pairs of an attention and its heads in `kept`."""
         for kind, layers in kept.items():
             if kind not in KINDS:
                 raise ValueError(f"kept_heads has {kind!r}, which is not one of {', '.join(KINDS)}")
@@ -140,7 +140,7 @@ class GatedHeadsMixin(PreTrainedModel):
     def initialize_weights(self):
         super().initialize_weights()
         for gate in filter(None, chain(*self.gates().values())):
-            init.constant_(gate.log_alpha, gate.init)  # leaves loaded values alone
+            init.constant_(gate.log_alpha, gate.init)  # loaded values are kept
 
     def _adjust_missing_and_unexpected_keys(self, loading_info) -> None:
         """Does not report missing gates: a plain checkpoint gets new ones."""

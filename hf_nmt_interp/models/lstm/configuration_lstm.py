@@ -12,26 +12,26 @@ def check(config: PreTrainedConfig, field: str, known: tuple[str, ...]) -> None:
 
 
 class LuongSeq2SeqConfig(PreTrainedConfig):
-    """LSTM encoder and decoder with global attention (Luong et al. 2015) as Snell et al. 2021 use it.
+    """LSTM encoder and decoder with global attention (Luong et al. 2015), as in Snell et al. 2021.
 
     Args:
-        vocab_size: of both languages.
-        embedding_size: of a token.
-        hidden_size: of all states; each direction of a bidirectional encoder has as many, and a linear layer maps
-            the two to one state.
+        vocab_size: size of the vocabulary of both languages.
+        embedding_size: size of token embeddings.
+        hidden_size: size of all states; each direction of a bidirectional encoder has this size, and a linear layer
+            maps the two to one state.
         encoder_layers: number of stacked LSTMs.
         decoder_layers: number of stacked LSTMs.
-        bidirectional: encoder in both directions.
+        bidirectional: whether the encoder reads in both directions.
         attention: "general" (a = s' W h) or "dot" (a = s' h).
-        attention_heads: K matrices W, the contexts are summed (section 5.2).
+        attention_heads: number K of matrices W, whose contexts are summed (section 5.2).
         attention_mode: "learned"; "uniform" (each state has weight 1 / L); "frozen" (W keeps its initial value).
-        output: "hidden" (one hidden layer of ReLU on [c, s]) or "linear" (eq. 31: on c + s).
-        input_feeding: the first decoder layer also reads the attentional state of the step before, which is what the
-            output projection read then (0 at the first step); training then runs step by step.
-        dropout: between layers.
+        output: "hidden" (a hidden ReLU layer on [c, s]) or "linear" (eq. 31, on c + s).
+        input_feeding: the first decoder layer also reads the attentional state of the previous step, the input of the
+            output projection (0 at the first step); training then runs step by step.
+        dropout: dropout between layers.
         init_range: weights are drawn from [-init_range, init_range], 0.1 in Luong et al. 2015.
-        tie_word_embeddings: one embedding matrix for source and target.
-        tie_output: use it as the output projection too; needs `embedding_size == hidden_size`.
+        tie_word_embeddings: use one embedding matrix for source and target.
+        tie_output: also use it as the output projection; needs `embedding_size == hidden_size`.
 
     >>> LuongSeq2SeqConfig(vocab_size=1000, attention_mode="uniform").attention
     'general'
@@ -68,7 +68,7 @@ class LuongSeq2SeqConfig(PreTrainedConfig):
         check(self, "attention_mode", MODES)
         check(self, "output", ("hidden", "linear"))
         if self.attention == "dot" and self.attention_heads > 1:
-            raise ValueError(f"attention_heads={self.attention_heads}: dot heads are all the same; use general")
+            raise ValueError(f"attention_heads={self.attention_heads}: all dot heads are equal; use general")
         if self.tie_output and not (self.tie_word_embeddings and self.embedding_size == self.hidden_size):
             raise ValueError("tie_output=True needs tie_word_embeddings=True and embedding_size == hidden_size")
 
@@ -77,13 +77,13 @@ class LSTMAttentionConfig(PreTrainedConfig):
     """LSTM with attention for classification (Wiegreffe and Pinter 2019; Snell et al. 2021, eq. 7, 8).
 
     Args:
-        vocab_size: of the text.
-        embedding_size: of a token.
-        hidden_size: of each direction, and of the attention's hidden layer.
+        vocab_size: size of the vocabulary.
+        embedding_size: size of token embeddings.
+        hidden_size: size of each direction, and of the attention's hidden layer.
         encoder_layers: number of stacked LSTMs.
-        bidirectional: encoder in both directions, with concatenated states.
+        bidirectional: whether the encoder reads in both directions, with concatenated states.
         attention_mode: "learned"; "uniform" (each state has weight 1 / L); "frozen" (it keeps its initial values).
-        dropout: between layers.
+        dropout: dropout between layers.
         init_range: weights are drawn from [-init_range, init_range].
 
     >>> LSTMAttentionConfig(vocab_size=1000, num_labels=3).num_labels

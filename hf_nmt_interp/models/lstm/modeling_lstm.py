@@ -25,7 +25,7 @@ from .configuration_lstm import LSTMAttentionConfig, LuongSeq2SeqConfig
 class LSTMStates(Cache):
     """Cache of a decoder: h and c of each LSTM, [1, B, n] each.
 
-    With input feeding also the attentional state of the last token, [B, 1, n].
+    With input feeding, also the attentional state of the last token, [B, 1, n].
     """
 
     def __init__(self) -> None:
@@ -75,14 +75,14 @@ class LSTMEncoder(nn.Module):
 
 
 class LSTMPreTrainedModel(PreTrainedModel):
-    """Weights drawn uniformly, as Luong et al. 2015 draw them; an attention that is not learned has no gradients."""
+    """Draws weights uniformly, as in Luong et al. 2015; an attention that is not learned gets no gradients."""
 
     config_class: Any = LuongSeq2SeqConfig
     config: Any
 
     def initialize_weights(self) -> None:
         super().initialize_weights()
-        if hasattr(self, "attention"):  # here, as loading replaces the parameters
+        if hasattr(self, "attention"):  # here, because loading replaces the parameters
             self.attention.requires_grad_(self.config.attention_mode == "learned")
 
     def _init_weights(self, module: nn.Module) -> None:
@@ -117,7 +117,7 @@ class LuongEncoder(LSTMPreTrainedModel):
 
 
 class LuongDecoder(LSTMPreTrainedModel):
-    """States s_1..s_T of the target read so far; h_L of the encoder is the first one of each layer."""
+    """States s_1..s_T of the target read so far; each layer starts from h_L of the encoder."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
@@ -185,7 +185,7 @@ class LuongAttention(nn.Module):
         self.weight = nn.Linear(n, self.heads * n, bias=False) if config.attention == "general" else None
 
     def forward(self, s: Tensor, h: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """`attend`; recorded by methods, so that it is called once for all steps."""
+        """`attend`; methods record this call, which computes all steps at once."""
         return self.attend(s, h, mask)
 
     def attend(self, s: Tensor, h: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -233,7 +233,7 @@ class LuongSeq2SeqForConditionalGeneration(LSTMPreTrainedModel, GenerationMixin)
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
-        return False  # the decoder makes its own
+        return False  # the decoder creates its own cache
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         return shift_tokens_right(labels, self.config.pad_token_id, self.config.decoder_start_token_id)
@@ -243,7 +243,7 @@ class LuongSeq2SeqForConditionalGeneration(LSTMPreTrainedModel, GenerationMixin)
         return self.lm_head(self.attentional_state(context, state))
 
     def attentional_state(self, context: Tensor, state: Tensor) -> Tensor:
-        """What the output projection reads [..., n]: the hidden layer of N, or c + s."""
+        """Input [..., n] of the output projection: the hidden layer of N, or c + s."""
         if self.hidden is None:
             return context + state
         return self.hidden(torch.cat([context, state], -1)).relu()
@@ -307,7 +307,7 @@ class LuongSeq2SeqForConditionalGeneration(LSTMPreTrainedModel, GenerationMixin)
 class LSTMAttentionForSequenceClassification(LSTMPreTrainedModel):
     """a_l = v' ReLU(Q h_l), alpha = softmax(a), p = softmax over [0, W' sum of alpha h] (eq. 7, 8).
 
-    The first class has logit 0: for two classes p of the second is the paper's sigmoid.
+    The first class has logit 0: with two classes, p of the second one is the paper's sigmoid.
 
     >>> model = LSTMAttentionForSequenceClassification(LSTMAttentionConfig(vocab_size=20, num_labels=2)).eval()
     >>> found = model(input_ids=torch.tensor([[3, 4, 5]]), output_attentions=True)

@@ -1,4 +1,4 @@
-"""Bag-of-words proxy of how a translator learns words; importing this lets the Auto classes load it."""
+"""Bag-of-words proxy for how a translator learns words; importing this lets the Auto classes load it."""
 
 from transformers import AutoConfig, AutoModel
 

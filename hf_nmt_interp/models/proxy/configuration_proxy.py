@@ -7,7 +7,7 @@ class BagOfWordsConfig(PreTrainedConfig):
     """Proxy of Snell et al. 2021, section 2.3.
 
     Args:
-        vocab_size: input vocabulary.
+        vocab_size: size of the input vocabulary.
         output_size: number of output words or classes; None for `vocab_size`.
         embedding_size: d, 256 in appendix A.10.
 
