@@ -22,7 +22,7 @@ class Translation:
 
     source_ids: list[int]  # with EOS and language tokens
     target_ids: list[int]  # the labels: without the start token, with EOS
-    start_id: int | None = None  # what the decoder read first, None for the family's own shift of the labels
+    start_id: int | None = None  # first token of the decoder's input; None for the family's shift of the labels
 
     @property
     def size(self) -> int:
@@ -34,8 +34,8 @@ class Translation:
 class Batch:
     """A padded batch with everything that a forward pass and attribution methods need.
 
-    `contrast` has other labels for the same steps, -100 where nothing is compared; `source_words` and
-    `target_words` have the number of each token's word, -1 for special tokens and padding.
+    `contrast` contains other labels for the same steps, -100 where nothing is compared; `source_words` and
+    `target_words` contain the index of each token's word, -1 for special tokens and padding.
     """
 
     input_ids: Tensor  # [B, S]
@@ -67,7 +67,7 @@ class Batch:
 
     @property
     def compared(self) -> Tensor:
-        """[B, T], steps that are explained: all that are not padding, or those at which the contrast differs."""
+        """[B, T], the steps to explain: all except padding, or those at which the contrast differs."""
         real = self.labels != -100
         return real if self.contrast is None else real & (self.contrast != -100) & (self.contrast != self.labels)
 
@@ -77,8 +77,8 @@ def collate(
 ) -> dict[str, Tensor]:
     """Pad translations on the right: input_ids and attention_mask [B, S], labels [B, T] (padding -100).
 
-    Where the start tokens are known, decoder_input_ids [B, T] too. For a model without a padding token (`pad_id`
-    None) the padding is 0, which is never read.
+    If the start tokens are known, also decoder_input_ids [B, T]. For a model without a padding token (`pad_id` None),
+    the padding is 0, which is never read.
 
     >>> collate([Translation([5, 0], [7, 8, 0]), Translation([0], [0])], pad_id=9)["labels"]
     tensor([[   7,    8,    0],
@@ -111,7 +111,7 @@ def decoder_inputs(model: Any, labels: Tensor) -> Tensor:
     """
     start_id = getattr(model.config, "decoder_start_token_id", None)
     if start_id is not None and hasattr(model, "prepare_decoder_input_ids_from_labels"):
-        return model.prepare_decoder_input_ids_from_labels(labels=labels.clone())  # FSMT's writes into them
+        return model.prepare_decoder_input_ids_from_labels(labels=labels.clone())  # FSMT's method modifies them
     start_id = model.generation_config.decoder_start_token_id if start_id is None else start_id
     if start_id is None:
         problem, remedy = "its config has no decoder start token", "set config.decoder_start_token_id"
@@ -122,7 +122,7 @@ def decoder_inputs(model: Any, labels: Tensor) -> Tensor:
 
 
 def similar_sizes(sizes: Sequence[int], batch_size: int) -> list[list[int]]:
-    """Rows of batches of similar size, longest first.
+    """Indices of batches of similar size, longest first.
 
     >>> similar_sizes([3, 9, 4], batch_size=2)
     [[1, 2], [0]]
@@ -150,7 +150,7 @@ def make_batch(
     decoder_input_ids: Tensor | None = None,
     contrast: Tensor | None = None,
 ) -> Batch:
-    """Check the caller's tensors; without `decoder_input_ids` the labels are shifted as in the model's family."""
+    """Check the caller's tensors; without `decoder_input_ids`, labels are shifted as in the model's family."""
     _check_tensor("input_ids", input_ids, model)
     _check_tensor("labels", labels, model)
     if len(labels) != len(input_ids):
@@ -178,7 +178,7 @@ _WHOLE = torch.int64, torch.int32
 def _check_tensor(
     name: str, ids: Any, model: PreTrainedModel, dtypes: Sequence[torch.dtype] = _WHOLE, size: Sequence[int] = ()
 ) -> None:
-    """Raise unless it is a tensor [batch, length] of integers on the model's device, of the right size."""
+    """Raise unless `ids` is an integer tensor [batch, length] of the right size on the model's device."""
     if not isinstance(ids, Tensor):
         problem = f"expected a tensor [batch, length], got {type(ids).__name__}"
         raise InputError(name, None, problem, "see torch.tensor")
@@ -222,14 +222,14 @@ def check_ids(
 
 
 _SWITCHING = threading.Lock()
-_STANCES: list[Any] = []  # towards compiled code, one at most, while any model is in a context
-# number of contexts, and modes before the first one
+_STANCES: list[Any] = []  # setting for compiled code, active while any model is in a context
+# number of contexts, and the modes before the first one
 _EVALUATED: dict[torch.nn.Module, tuple[int, list[tuple[torch.nn.Module, bool]]]] = {}
 
 
 @contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Context in evaluation mode without autocast and compiled code; restores the mode of every module.
+    """Context with evaluation mode, without autocast and compiled code; restores the mode of every module.
 
     Compiled code would skip hooks that are added later. Threads that share a model may overlap.
     """
@@ -258,11 +258,11 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
 
 
 def run_model(model: Any, inputs: dict[str, Any]) -> Any:
-    """A forward pass in the model's own precision, also if accelerate wrapped the model for mixed precision."""
+    """A forward pass in the model's own precision, even if accelerate wrapped the model for mixed precision."""
     if not hasattr(model, "_original_forward"):
         return model(**inputs)
     if model._forward_hooks or model._forward_pre_hooks:
-        remedy = "explain what accelerator.unwrap_model(model, keep_fp32_wrapper=False) gives"
+        remedy = "pass accelerator.unwrap_model(model, keep_fp32_wrapper=False)"
         raise InputError("model", None, "it has hooks besides accelerate's mixed precision", remedy)
     return model._original_forward(**inputs)
 

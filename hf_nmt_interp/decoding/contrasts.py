@@ -20,17 +20,17 @@ def contrasted(
     steps: str = "first",
     splitting: Splitting = NO_SPLITTING,
 ) -> Pairs:
-    """The pairs with other labels for their steps.
+    """The pairs with alternative labels for their steps.
 
     Args:
         pairs: sentences and their translations.
-        tokenizer: of their model.
-        contrasts: one each: another translation, `{"word": "other word"}` for one word of the translation,
+        tokenizer: the model's tokenizer.
+        contrasts: one per pair: another translation, `{"word": "other word"}` for one word of the translation,
             `{3: "token"}` for the token at index 3, or None to compare nothing.
         steps: "first" compares the first token that differs, after which the prefixes differ too; "all"
-            compares every token that differs, after the prefix of the pair's own translation; "prefix" compares the
-            steps after the first difference, whatever their tokens.
-        splitting: into words.
+            compares every token that differs, after the prefix of the pair's own translation; "prefix" compares all
+            steps after the first difference.
+        splitting: how to split text into words.
     """
     if isinstance(contrasts, str) or len(contrasts) != len(pairs):
         count = 1 if isinstance(contrasts, str) else len(contrasts)
@@ -66,12 +66,12 @@ def _compared(pair: Pair, contrast: Contrast, whole: list[int], words: list[str]
 def _other_labels(model: Any, tokenizer: Any, pair: Pair, contrast: Any, splitting: Splitting, row: int) -> list[int]:
     """Labels of a contrast: those of the pair up to the first word that differs, then those of the other text.
 
-    So both have the same language code and the same subwords before that word, even if they were generated.
+    Both then have the same language code and the same subwords before that word, even for generated translations.
     """
     if isinstance(contrast, Mapping):
         if len(contrast) != 1:
             problem = "must have one entry, a word and its replacement"
-            raise InputError("contrast", dict(contrast), problem, "give {'word': 'other'} or a whole translation", row)
+            raise InputError("contrast", dict(contrast), problem, "give {'word': 'other'} or a full translation", row)
         ((own, other),) = contrast.items()
         if isinstance(own, int):
             return _with_token(tokenizer, pair, own, other, row)
@@ -96,11 +96,11 @@ def _with_word(side: TokenWords, own: str, other: str, row: int) -> str:
     """The translation with one word replaced."""
     text, count = side.text, side.words.count(own)
     places = [match.start() for match in re.finditer(re.escape(own), text)] if own else []
-    if len(places) > 1:  # also inside of other words
+    if len(places) > 1:  # also inside other words
         places = [match.start() for match in re.finditer(rf"(?<!\w){re.escape(own)}(?!\w)", text)]
     if count > 1 or len(places) != 1:
         problem = f"occurs {max(count, len(places))} times in {text!r}"
-        raise InputError("contrast", own, problem, "give the other translation as a whole", row)
+        raise InputError("contrast", own, problem, "give the full other translation", row)
     return text[: places[0]] + other + text[places[0] + len(own) :]
 
 
@@ -118,5 +118,5 @@ def _with_token(tokenizer: Any, pair: Pair, place: int, other: Any, row: int) ->
 
 
 def check_steps(steps: str) -> None:
-    """Raise for values that users cannot choose."""
+    """Raise for values that users cannot set."""
     check_choice("contrast_steps", steps, STEPS[:2])

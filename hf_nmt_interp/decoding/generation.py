@@ -15,7 +15,7 @@ from hf_nmt_interp.decoding.batch import Translation, check_right_padding, colla
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import capacity
 
-Setting = Callable[[str], set[Any]]  # the ids, numbers or texts that a setting's name stands for in a call
+Setting = Callable[[str], set[Any]]  # from the name of a setting to its ids, numbers or texts in a call
 
 
 class Watcher(Protocol):
@@ -28,11 +28,11 @@ class Watcher(Protocol):
         """Called after, with the returned value."""
 
 
-_RECORDED = "model", None, "its generate() is being recorded already", "leave the other context first"
+_RECORDED = "model", None, "its generate() is already being recorded", "leave the other context first"
 _SOURCE = "inputs", "input_ids", "attention_mask", "inputs_embeds", "encoder_outputs"  # arguments that are the source
 _LOCK = threading.Lock()
 _LONGEST = 100_000  # tokens of a translation
-_RECORDERS: dict[int, Callable[..., Any]] = {}  # what catches the calls of a model, by its id
+_RECORDERS: dict[int, Callable[..., Any]] = {}  # recorders of the calls of a model, by its id
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def _catching(plain: Any) -> Any:
 
     @wraps(plain)
     def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # a class may call that of its base, which may be caught for other models
+        # a class may call its base class, which may be recorded for other models
         recorder = _RECORDERS.get(id(self)) if id(self) in generate.models else None  # type: ignore[attr-defined]
         return (recorder or partial(plain, self))(*args, **kwargs)
 
@@ -138,7 +138,7 @@ def translate_batch(
     call = {name: padded[name] for name in ("input_ids", "attention_mask")} | options
     call["num_return_sequences"] = 1  # the model's own configuration may have more
     setting = partial(_setting, model, call)
-    if wrong := [n for n in setting("num_beams") if not isinstance(n, int) or n < 0]:  # transformers refuses 0
+    if wrong := [n for n in setting("num_beams") if not isinstance(n, int) or n < 0]:  # transformers rejects 0
         raise InputError("num_beams", wrong[0], "is not a number of beams", "give 1 or more")
     for name in ("max_length", "max_new_tokens"):
         if wrong := [n for n in setting(name) if isinstance(n, int) and n > _LONGEST]:
@@ -156,7 +156,7 @@ def translate_batch(
         raise InputError("generate", None, problem, "give a smaller max_new_tokens") from error
     except InputError:
         raise
-    except (ValueError, ZeroDivisionError) as error:  # arguments that transformers does not take, e.g. no beams
+    except (ValueError, ZeroDivisionError) as error:  # arguments that transformers rejects, e.g. no beams
         raise InputError("generate", None, str(error)) from error
     return _translations(output, sources, setting, call)
 
@@ -180,7 +180,7 @@ class _Finite(LogitsProcessor):
 
 
 def _translations(output: Any, sources: list[list[int]], setting: Setting, call: dict[str, Any]) -> list[Translation]:
-    """What `generate()` returned, as ids."""
+    """The ids returned by `generate()`."""
     sequences = output if isinstance(output, Tensor) else output.sequences
     each = len(sequences) // len(sources)  # num_return_sequences
     return [
@@ -190,7 +190,7 @@ def _translations(output: Any, sources: list[list[int]], setting: Setting, call:
 
 
 def _setting(model: Any, call: dict[str, Any], name: str) -> set[Any]:
-    """Ids, numbers or texts a setting names: of this call, else of its configuration, else the model's."""
+    """The ids, numbers or texts of a setting: from this call, or its configuration, or the model's."""
     configs = call.get("generation_config"), model.generation_config, model.config
     places = (getattr(place, name, None) for place in configs)
     found: Any = next((value for value in (call.get(name), *places) if value is not None), [])
@@ -200,7 +200,7 @@ def _setting(model: Any, call: dict[str, Any], name: str) -> set[Any]:
 
 
 def _check_memory(model: Any, call: dict[str, Any]) -> None:
-    """Raise if encoder states were computed from another source than the one to be explained."""
+    """Raise if encoder states were computed from a source other than the one to explain."""
     if (given := call.get("encoder_outputs")) is None:
         return
     with torch.no_grad(), evaluating(model):
@@ -229,7 +229,7 @@ def _end(target: list[int], setting: Setting, call: dict[str, Any]) -> int:
     stops, end = setting("eos_token_id"), len(target)
     if stopped := [j + 1 for j, token in enumerate(target) if token in stops]:
         return stopped[0]
-    if call.get("stopping_criteria") or setting("stop_strings"):  # they end a row without EOS, padding follows
+    if call.get("stopping_criteria") or setting("stop_strings"):  # they end a row without EOS, followed by padding
         while end and target[end - 1] in setting("pad_token_id"):
             end -= 1
     return end

@@ -14,7 +14,7 @@ _TO_LANGUAGE = re.compile(r"<2[a-z]{2,3}(?:_\w+)?>")
 
 def language_tokens(tokenizer: Any) -> dict[str, str]:
     """Language codes of a tokenizer and their tokens; empty if it has none."""
-    if not hasattr(tokenizer, "set_src_lang_special_tokens"):  # FSMT's only names its pair of languages
+    if not hasattr(tokenizer, "set_src_lang_special_tokens"):  # FSMT's tokenizer only names its language pair
         return {}
     if codes := getattr(tokenizer, "lang_code_to_token", None):  # M2M100: `__de__` for `de`
         return dict(codes)
@@ -27,7 +27,7 @@ def set_languages(model: Any, tokenizer: Any, source: str | None, target: str | 
     """Set the languages of a multilingual checkpoint (mBART, M2M100, NLLB, SeamlessM4T); others need no setting.
 
     The tokenizer will mark sources and targets with these codes (`en`, `en_XX` or `eng_Latn`, as it writes them; None
-    leaves it as it is), and `generate()` will begin translations with the target language.
+    changes nothing), and `generate()` will begin translations with the target language.
     """
     if not (tokens := language_tokens(tokenizer)):
         return
@@ -44,10 +44,10 @@ def set_languages(model: Any, tokenizer: Any, source: str | None, target: str | 
 
 
 def choose_languages(model: Any, tokenizer: Any, source: str | None, target: str | None) -> None:
-    """`set_languages` for a newly loaded checkpoint: multilingual ones need a target language, others take none."""
+    """`set_languages` for a newly loaded checkpoint: multilingual ones need a target language, others accept none."""
     if not language_tokens(tokenizer):
         if source or target:
-            codes = getattr(tokenizer, "supported_language_codes", None)  # Marian's stand in the sentence
+            codes = getattr(tokenizer, "supported_language_codes", None)  # Marian's codes are part of the sentence
             remedy = f"write the code into the source, e.g. source_prefix='{codes[0]} '" if codes else "leave it out"
             problem = f"{type(tokenizer).__name__} has no languages to choose"
             raise InputError("source_lang" if source else "target_lang", None, problem, remedy)
@@ -86,7 +86,7 @@ def known_prefixes(model: Any, tokenizer: Any) -> list[str]:
 
 
 def _suggestion(code: str, known: list[str]) -> str:
-    """Codes that a wrong one may mean: with the same first letters, or a similar spelling.
+    """Suggestions for a wrong code: codes with the same first letters or a similar spelling.
 
     >>> _suggestion("de", ["deu_Latn", "eng_Latn", "fra_Latn"])
     'did you mean deu_Latn?'

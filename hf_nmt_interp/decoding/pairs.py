@@ -27,8 +27,8 @@ Text = str | Sequence[str] | Encoded  # a sentence, its words, or either encoded
 Origin = Literal["given", "translated", "caught"]  # of a target: from the caller, `translate`, or another `generate()`
 Splitting = Mapping[str, Any]  # into words: `punctuation` and `words` of `encode_source`
 NO_SPLITTING: Splitting = MappingProxyType({})
-SHOWN: Splitting = MappingProxyType({"punctuation": "separate"})  # of what is shown to people
-LONGEST = 4096  # tokens of a sentence for models without positions: memory grows with the square of the length
+SHOWN: Splitting = MappingProxyType({"punctuation": "separate"})  # for display
+LONGEST = 4096  # maximum tokens for models without positions: memory grows with the square of the length
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Pair:
     source: TokenWords
     target: TokenWords
     origin: Origin = "given"
-    contrast: list[int] | None = None  # one a label, -100 for none
-    contrast_words: list[str | None] | None = None  # as shown, where they differ
+    contrast: list[int] | None = None  # one per label, -100 for none
+    contrast_words: list[str | None] | None = None  # to display, where they differ
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Pairs(Sequence[Pair]):
         splitting: Splitting = NO_SPLITTING,
         **more,
     ) -> "Pairs":
-        """`force` if targets are given, else `translate` with the remaining arguments."""
+        """`force` if targets are given, otherwise `translate` with the remaining arguments."""
         if targets is None:
             return cls.translate(model, tokenizer, sources, splitting=splitting, **more)
         return cls.force(model, tokenizer, sources, targets, splitting)
@@ -85,7 +85,7 @@ class Pairs(Sequence[Pair]):
         targets: Sequence[Text],
         splitting: Splitting = NO_SPLITTING,
     ) -> "Pairs":
-        """Sentences and their given translations, which are force decoded."""
+        """Pairs of sentences and given translations, which are force decoded."""
         encoded = encode_sources(model, tokenizer, sources, splitting)
         if len(targets := as_sentences("targets", targets)) != len(encoded):
             raise InputError("targets", len(targets), f"targets for {len(encoded)} sources", "give one each")
@@ -103,7 +103,7 @@ class Pairs(Sequence[Pair]):
         generate: Mapping[str, Any] | None = None,
         splitting: Splitting = NO_SPLITTING,
     ) -> "Pairs":
-        """Sentences and the model's translations, from `generate()` with these arguments."""
+        """Pairs of sentences and the model's translations, from `generate()` with these arguments."""
         if not isinstance(generate or {}, Mapping):
             problem = "is not a dictionary of arguments of generate()"
             raise InputError("generate", generate, problem, "give one such as {'num_beams': 4}")
@@ -126,10 +126,10 @@ class Pairs(Sequence[Pair]):
         sources: Sequence[Encoded] | None = None,
         splitting: Splitting = NO_SPLITTING,
     ) -> "Pairs":
-        """Translations given as ids, e.g. from `record_generation`; without `sources`, words are decoded from ids."""
+        """Pairs given as ids, e.g. from `record_generation`; without `sources`, words are decoded from ids."""
         if sources is None:
             check_tokenizer(model, tokenizer)
-        # what `generate()` has read and written fits the model's positions
+        # input and output of `generate()` fit the model's positions
         check_translations(model, translations, ("targets",) if sources else ("sources", "targets"), caught=True)
         words = [source.token_words for source in sources or ()]
         words = words or [words_of(tokenizer, ids.source_ids, False, **splitting) for ids in translations]
@@ -171,7 +171,7 @@ class Pairs(Sequence[Pair]):
 
 
 def _numbers(side: TokenWords) -> list[int]:
-    """Number of each token's word, -1 for special tokens."""
+    """Index of each token's word, -1 for special tokens."""
     return [-1 if word is None else word for word in side.word_ids]
 
 
@@ -182,7 +182,7 @@ def encode_sources(
     splitting: Splitting = NO_SPLITTING,
     spans: Sequence[Sequence[Span]] | None = None,
 ) -> list[Checked]:
-    """Encode and check sentences; as sources they are then not checked again.
+    """Encode and check sentences; if passed as sources, they are not checked again.
 
     For `splitting` see `Pairs`; for `spans`, the word positions of each sentence, see `encode_source`.
     """

@@ -22,12 +22,12 @@ def product_precision(model: Any, name: str) -> torch.dtype | None:
 
 
 def product_dtype(tensor: torch.Tensor) -> torch.dtype:
-    """Type in which products with this tensor are computed: its own, unless `NarrowProducts` is active."""
+    """Dtype of products with this tensor: its own, unless `NarrowProducts` is active."""
     return (tensor.dtype == torch.float32 and _ACTIVE.get()) or tensor.dtype
 
 
 class _Product(torch.autograd.Function):
-    """`F.linear` whose three products (one forward, two backward) are of a narrower type."""
+    """`F.linear` whose three products (one forward, two backward) use a narrower dtype."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, dtype):
@@ -54,7 +54,7 @@ class _Product(torch.autograd.Function):
 
 
 class NarrowProducts(TorchFunctionMode):
-    """While this is active, linear layers of float32 multiply in `dtype` and return float32.
+    """Context in which float32 linear layers multiply in `dtype` and return float32.
 
     Unlike autocast, only the products are narrow: norms, residuals, attention and the optimizer stay in float32, and
     activations are not converted in between.

@@ -12,8 +12,8 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from hf_nmt_interp.errors import InputError
 
-_BLOCK = 256  # items summed first, then those of one block only
-_CROWDED = 0.75  # below this share of unfinished rows the finished ones are dropped; that copies the cache
+_BLOCK = 256  # block size: blocks are summed first, then the items of one block
+_CROWDED = 0.75  # finished rows are dropped below this share of unfinished ones, which copies the cache
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class Sample:
 
 
 def draw(logits: Tensor, forbidden: Sequence[int] = ()) -> tuple[Tensor, Tensor]:
-    """One item for each row of logits [R, V], with the probabilities of their softmax: items [R], log P [R].
+    """Draw one item per row of logits [R, V], with the probabilities of their softmax: items [R], log P [R].
 
-    The inverse of the cumulative distribution at one uniform number a row, found block by block: no sorting, no
-    random number for each item. Forbidden items are never drawn; log P is of the whole softmax all the same.
+    Inverts the cumulative distribution at one uniform number per row, block by block: without sorting, and without a
+    random number per item. Forbidden items are never drawn; log P still refers to the full softmax.
     """
     top = logits.amax(-1, keepdim=True)
     mass = (logits - top).exp_()
@@ -43,9 +43,9 @@ def draw(logits: Tensor, forbidden: Sequence[int] = ()) -> tuple[Tensor, Tensor]
 
 
 def _invert(mass: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """Where cumulative masses [R, n] pass a share [R, 1] of their total; and which share of that item's own mass."""
+    """The item at which cumulative masses [R, n] pass a share [R, 1] of their total, and the share of its own mass."""
     cumulative = mass.double().cumsum(-1)
-    # below the total, so that an item without mass is never hit
+    # below the total, so an item without mass is never chosen
     goal = cumulative[:, -1:] * share.clamp(max=1 - 1e-12)
     found = torch.searchsorted(cumulative, goal, right=True)
     own = mass.double().gather(-1, found)
@@ -57,11 +57,11 @@ def _invert(mass: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
 def ancestral_samples(
     model: Any, states: Tensor, attention_mask: Tensor, start: Tensor, number: int, limit: int
 ) -> list[list[Sample]]:
-    """`number` samples for each source, from the global random numbers of torch.
+    """Draw `number` samples for each source with torch's global random state.
 
     The first step and the keys and values of the source are computed once per source; finished rows are dropped.
-    Samples that reach the limit are ended by EOS. Padding is never drawn. The model must have transformers' caches and
-    be in evaluation mode; states [B, S, d] of its encoder, mask [B, S], start tokens [B].
+    Samples that reach the limit end with EOS. Padding is never drawn. The model must support transformers' caches and
+    be in evaluation mode; encoder states are [B, S, d], the mask [B, S], start tokens [B].
     """
     ends, prefix, forbidden = _settings(model, start)
     given = prefix[:, 1:]  # a language token, whose probability counts
@@ -72,7 +72,7 @@ def ancestral_samples(
     tokens = F.pad(given[sources], (0, limit - given.shape[1]), value=-1)  # [B * number, limit]
     logits, states, attention_mask = output.logits[:, -1][sources], states[sources], attention_mask[sources]
     live = torch.arange(len(sources), device=states.device)  # rows that are still computed
-    ended = torch.zeros_like(live, dtype=torch.bool)  # those among them that need not be
+    ended = torch.zeros_like(live, dtype=torch.bool)  # those among them that are finished
     for t in range(given.shape[1], limit):
         items, log_probs = draw(logits.float(), forbidden) if t < limit - 1 else _end(logits, ends)
         tokens[live, t] = items.masked_fill(ended, -1)
@@ -95,12 +95,12 @@ def ancestral_samples(
 
 
 def encoded(states: Any) -> BaseModelOutput:
-    """Encoder states [B, S, d] in the form that a model accepts instead of a source."""
+    """Encoder states [B, S, d] in the format that a model accepts instead of a source."""
     return BaseModelOutput(last_hidden_state=states)
 
 
 def _step(model: Any, states: Tensor, attention_mask: Tensor, ids: Tensor, cache: Any = None) -> Any:
-    """Logits after more decoder input, and the cache that has it."""
+    """Logits after more decoder input, and the updated cache."""
     read = {"encoder_outputs": encoded(states), "attention_mask": attention_mask, "decoder_input_ids": ids}
     output = model(**read, past_key_values=cache, use_cache=True)
     if not isinstance(output.past_key_values, EncoderDecoderCache):

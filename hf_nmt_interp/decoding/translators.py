@@ -34,8 +34,8 @@ def load(
         source_prefix: text before every source sentence, such as T5's "translate English to German: " or MADLAD's
             "<2de> "; needed if the checkpoint's config or tokenizer has such prefixes, "" for none. The model reads
             it, and it is explained, but it is not a word of the sentence.
-        dtype: of the weights, float32 if None; LRP needs float32 or float64.
-        device: None uses a GPU if there is one.
+        dtype: dtype of the weights, float32 if None.
+        device: device of the model; None uses a GPU if there is one.
 
     >>> model, tokenizer = load("demo:en-de")
     >>> type(model).__name__, model.training

@@ -13,14 +13,14 @@ _COLUMNS = 10
 
 @dataclass
 class Sentence:
-    """A sentence with its tree; lists of one entry for each syntactic word, indices from 0."""
+    """A sentence with its tree; each list has one entry per syntactic word, indices start at 0."""
 
     words: list[str] = field(default_factory=list)  # forms of the syntactic words, e.g. `an dem Montag`
     heads: list[int | None] = field(default_factory=list)  # index of each word's head, None for the root
     deprels: list[str] = field(default_factory=list)  # relation to the head, with subtype, e.g. `nsubj:pass`
     upos: list[str] = field(default_factory=list)  # universal part of speech
-    text: str = ""  # the sentence as written, from its comment, else the tokens joined as `SpaceAfter=No` says
-    tokens: list[str] = field(default_factory=list)  # as written: a multiword token is one, e.g. `am Montag`
+    text: str = ""  # the sentence from its comment, or the tokens joined according to `SpaceAfter=No`
+    tokens: list[str] = field(default_factory=list)  # on the surface: a multiword token is one, e.g. `am Montag`
     token_ids: list[int] = field(default_factory=list)  # index of the token that each word is part of
 
     def spans(self) -> list[tuple[int, int]]:
@@ -41,7 +41,7 @@ class Sentence:
 
 def read_conllu(path: str | Path) -> Iterator[Sentence]:
     """Sentences of a CoNLL-U file; empty nodes (`5.1`) and enhanced dependencies are left out."""
-    block: list[tuple[str, str]] = []  # where a line stands, and the line
+    block: list[tuple[str, str]] = []  # position of a line, and the line
     for number, line in enumerate(read_lines(path), 1):
         if line.strip():
             block.append((f"{path}, line {number}", line))
@@ -95,7 +95,7 @@ def _check(sentence: Sentence, open_until: int, places: list[str]) -> None:
     count = len(sentence.words)
     for where, word, head in zip(places, range(count), sentence.heads, strict=True):
         if head is not None and (head >= count or head == word):
-            raise InputError(where, None, f"HEAD {head + 1} of word {word + 1} is itself or not among {count} words")
+            raise InputError(where, None, f"HEAD {head + 1} of word {word + 1} must be another word of the sentence")
     for where, word, head in zip(places, range(count), sentence.heads, strict=True):
         steps = 0
         while head is not None and steps < count:

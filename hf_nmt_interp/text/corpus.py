@@ -18,17 +18,17 @@ from hf_nmt_interp.errors import InputError
 Pair = tuple[str, str]
 Example = dict[str, list[int]]  # input_ids and labels of one sentence pair
 Texts = tuple[str, ...]
-Line = Texts | InputError  # the same line of all files, or what is wrong with it
-_LONGEST = 10**7  # bytes of a line
+Line = Texts | InputError  # the same line of all files, or its error
+_LONGEST = 10**7  # maximum bytes of a line
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # NUL and lone surrogates
 
 
 class LineError(InputError):
-    """A line of a file or a row of a dataset that cannot be read; its argument names it, e.g. `train.en, line 3`."""
+    """A line of a file or a row of a dataset that cannot be read; `argument` is e.g. `train.en, line 3`."""
 
 
 class MissingField(LineError):
-    """A row has no field of that name."""
+    """A row has no field with that name."""
 
 
 class MissingLine(LineError):
@@ -36,7 +36,7 @@ class MissingLine(LineError):
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
-    r"""Lines of a UTF-8 file (`-` is stdin), split on "\n" or "\r\n", without them and a byte order mark."""
+    r"""Lines of a UTF-8 file (`-` is stdin), split on "\n" or "\r\n", without line ends and byte order mark."""
     for line in try_parallel([str(path)]):
         if isinstance(line, InputError):
             raise line
@@ -44,7 +44,7 @@ def read_lines(path: str | Path) -> Iterator[str]:
 
 
 def open_lines(path: str | Path) -> BinaryIO:
-    """The file, which iterates over raw lines."""
+    """The open file, which iterates over raw lines."""
     try:
         return open(path, "rb")
     except OSError as error:
@@ -52,7 +52,7 @@ def open_lines(path: str | Path) -> BinaryIO:
 
 
 def try_lines(file: BinaryIO, path: str | Path) -> Iterator[str | InputError]:
-    """Lines of text like `read_lines`; for a line that is not text, the error: reading can continue."""
+    """Lines of text like `read_lines`; yields an error for a line that is not text, so reading can continue."""
     for number, raw in enumerate(iter(lambda: file.readline(_LONGEST + 1), b""), 1):
         where = f"{path}, line {number}"
         if len(raw) > _LONGEST:
@@ -67,7 +67,7 @@ def try_lines(file: BinaryIO, path: str | Path) -> Iterator[str | InputError]:
 
 
 def try_parallel(paths: Sequence[str]) -> Iterator[Line]:
-    """Parallel lines of several files (`-` is stdin); an error for a line that is invalid or missing in a file."""
+    """Parallel lines of several files (`-` is stdin); yields an error for a line that is invalid or missing."""
     if list(paths).count("-") > 1:
         raise InputError("-", None, "only one of the files can be stdin", "give the name of the other")
     if "-" in paths and sys.stdin is None:
@@ -145,9 +145,9 @@ def read_dataset(
 def try_dataset(name: str, fields: Sequence[str], *, config: str | None, split: str) -> Iterator[Line]:
     """Texts of a dataset as in `read_dataset`, or of a .jsonl, .parquet or .csv file, read while iterating.
 
-    Gives an error for a row without the fields; the first row must have them.
+    Yields an error for a row without the fields; the first row must have them.
     """
-    # JSON is read line by line: a broken one is an error and harms no other
+    # JSON is read line by line: a broken line does not affect others
     with open_lines(name) if name.endswith(".jsonl") else nullcontext() as file:
         rows: Iterable[Any] = try_lines(file, name) if file else load_rows(name, config, split, streaming=True)
         for number, row in enumerate(rows, 1):
@@ -168,7 +168,7 @@ def _json(line: str, where: str) -> Any:
         return json.loads(line)
     except json.JSONDecodeError as error:
         raise LineError(where, None, f"not JSON ({error.msg} at column {error.colno})") from error
-    except (ValueError, RecursionError) as error:  # a number or a nesting that Python does not read
+    except (ValueError, RecursionError) as error:  # a number or nesting that Python cannot parse
         raise LineError(where, None, f"not JSON ({error})") from error
 
 
@@ -176,11 +176,11 @@ def load_rows(name: str, config: str | None, split: str, streaming: bool) -> Ite
     """Rows of a dataset; for `name` see `read_dataset` and `try_dataset`."""
     import datasets  # heavy
 
-    readers = logging.getLogger("datasets.packaged_modules")  # they also log what they raise
+    readers = logging.getLogger("datasets.packaged_modules")  # they also log the errors they raise
     level = readers.level
     readers.setLevel(logging.CRITICAL)
     try:
-        yield from _load(name, config, split, streaming)  # a stream may break in the middle
+        yield from _load(name, config, split, streaming)  # a stream may fail in the middle
     except (KeyError, ValueError, OSError, datasets.exceptions.DatasetsError) as error:
         what, reason = f"{name} (config {config}, split {split})", str(error).strip().split("\n")[0]
         raise InputError("dataset", None, f"{what} cannot be loaded: {reason}") from error
@@ -197,7 +197,7 @@ def _load(name: str, config: str | None, split: str, streaming: bool) -> Iterabl
     if (Path(name) / "dataset_dict.json").exists():
         return datasets.load_from_disk(name)[split]
     if (Path(name) / "state.json").exists():
-        if split != "train":  # else training data would pass for validation data
+        if split != "train":  # otherwise training data could be used as validation data
             raise ValueError("it was saved as one dataset without splits; use train, or save a DatasetDict")
         return datasets.load_from_disk(name)
     return datasets.load_dataset(name, config, split=split, streaming=streaming)

@@ -1,4 +1,4 @@
-"""Files and folders that get their name only when they are complete."""
+"""Writes files and folders that get their name only when they are complete."""
 
 import errno
 import os
@@ -31,15 +31,15 @@ def write_problem(error: Exception) -> str | None:
 
 @contextmanager
 def atomic(path: str | Path, shared: bool = False) -> Iterator[Path]:
-    """A path to write a file or a folder to, which is renamed to `path` if nothing is raised inside.
+    """Context with a temporary path for a file or folder, which is renamed to `path` if nothing is raised inside.
 
-    Its folder is created, a link is followed, an existing file or folder is replaced; a device is written to. A
-    killed process leaves the previous file (of a folder perhaps nothing). Errors name `path`. If it is `shared`,
+    The parent folder is created, links are followed, an existing file or folder is replaced, and devices are written
+    to directly. A killed process leaves the previous file (or perhaps no folder). Errors name `path`. With `shared`,
     several processes may write it at the same time.
     """
     place = Path(os.path.realpath(path))
     place.parent.mkdir(parents=True, exist_ok=True)
-    # process ids of two machines may be the same
+    # two machines may have the same process ids
     name = f".{place.name}.{token_hex(4)}.part" if shared else f"{place.name}.part"
     part = place if is_device(place) else place.with_name(name)
     try:
@@ -53,7 +53,7 @@ def atomic(path: str | Path, shared: bool = False) -> Iterator[Path]:
             part.replace(place)
     except OSError as error:
         named = [str(name) for name in (error.filename, error.filename2) if name]
-        if not named or any(name.startswith(str(part)) for name in named):  # a copy has two, from and to
+        if not named or any(name.startswith(str(part)) for name in named):  # errors of a copy name two files
             error.filename, error.filename2 = str(path), None
         raise
     finally:

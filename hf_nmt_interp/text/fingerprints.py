@@ -1,4 +1,4 @@
-"""Fingerprints of what a run reads, and the versions it runs with, so that a resumed run is the same run."""
+"""Fingerprints of the inputs of a run and the versions it uses, to check that a resumed run is the same."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 from hf_nmt_interp.version import __version__
 
-_LIBRARIES = "torch", "transformers"  # whose versions change numbers
+_LIBRARIES = "torch", "transformers"  # packages whose versions can change results
 
 
 def file_fingerprint(path: str | Path) -> str:

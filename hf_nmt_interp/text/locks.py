@@ -20,18 +20,18 @@ LOCK = ".lock"
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, as `kill` and batch systems send it."""
+    """SIGTERM, sent by `kill` and batch systems."""
 
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Raise an exception on SIGTERM, as on Ctrl-C, so that incomplete files are removed; a second one kills."""
+    """Raise an exception on SIGTERM, as on Ctrl-C, so incomplete files are removed; a second one kills the process."""
 
     def stop(number: int, frame: Any) -> None:
         signal.signal(number, signal.SIG_DFL)
         raise Terminated
 
-    if threading.current_thread() is not threading.main_thread():  # where Python takes no signals
+    if threading.current_thread() is not threading.main_thread():  # Python handles signals only in the main thread
         yield
         return
     before = signal.signal(signal.SIGTERM, stop)
@@ -43,11 +43,10 @@ def stoppable() -> Iterator[None]:
 
 @contextmanager
 def locked(folder: str | Path, argument: str, name: str = LOCK) -> Iterator[None]:
-    """Context that creates a folder and keeps other runs out of it, with an error that names the argument.
+    """Context that creates a folder and locks it; a second run gets an error that names the argument.
 
-    The operating system releases the lock when a process ends, so the lock file of a killed run does no harm. File
-    systems without locks are reported. A folder that ends empty is removed, unless it was
-    empty before.
+    The operating system releases the lock when a process ends, so the lock file of a killed run is harmless. File
+    systems without locks are reported. A folder that is empty at the end is removed, unless it was empty before.
     """
     place = Path(folder)
     if place.exists() and not place.is_dir():  # the caller reports it
@@ -59,7 +58,7 @@ def locked(folder: str | Path, argument: str, name: str = LOCK) -> Iterator[None
         try:
             yield
         finally:
-            if os.name == "posix":  # elsewhere an open file cannot be removed
+            if os.name == "posix":  # on Windows an open file cannot be removed
                 Path(file.name).unlink(missing_ok=True)
             if not was_empty and not any(place.iterdir()):
                 place.rmdir()
@@ -84,4 +83,4 @@ def _take(path: Path, argument: str, place: Path) -> IO[bytes]:
             )
         if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
             return file
-        file.close()  # the run before has just ended and removed it
+        file.close()  # the previous run has just ended and removed it

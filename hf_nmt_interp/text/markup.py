@@ -67,7 +67,7 @@ _BLOCK = re.compile(  # tags at which a sentence ends
 )
 SEPARATOR = "\x1e"  # stands in the text for such a tag; it is whitespace
 _SENTENCE = re.compile(rf"{SEPARATOR}\s*|(?<=[.!?…])[\"'”»)]*\s+(?=[\"'“«„¿¡(]*[^\W\d_a-zß-öø-ÿ])|(?<=[。！？])")
-_ABBREVIATED = re.compile(  # initials, ordinal numbers, titles: no end of a sentence
+_ABBREVIATED = re.compile(  # initials, ordinal numbers, titles: not the end of a sentence
     r"(?<![^\W_])(?:\d+|[^\W\d_]|Dr|Mr|Mrs|Ms|Prof|St|Jr|Sr|No|Nr|vs|ca|bzw|usw|vgl|Hr|Fr|Abs|Art)\.\Z"
 )
 _IN_WORDS = "'’-\u00ad\u2010\u2011"  # marks inside words
@@ -80,7 +80,7 @@ _POINT, _BREAK_POINT, _SPACE_POINT = "\0", "\1", "\2"  # stand for a point while
 
 @dataclass
 class Node:
-    """An element (`close` is not empty) or a point; positions count the characters of the text but whitespace."""
+    """An element (`close` is not empty) or a point; positions count the characters of the text, without whitespace."""
 
     open: str
     start: int
@@ -109,9 +109,9 @@ class Node:
 
 
 def parse(text: str, ampersand: str = "") -> tuple[Node, str]:
-    """The tree of a marked-up text, its root being an element without tags, and the text without mark-up.
+    """The tree of a marked-up text, whose root is an element without tags, and the text without mark-up.
 
-    `ampersand` is a character that stands in the text for each `&amp;` between words.
+    `ampersand` is a character that replaces each `&amp;` between words in the text.
     """
     open_nodes, plain, at = [Node("", 0, "root")], "", 0
     begins: list[tuple[int, bool, int]] = []  # of the open elements: where their tags and texts start, space before
@@ -135,7 +135,7 @@ def parse(text: str, ampersand: str = "") -> tuple[Node, str]:
             node.close, node.end, node.close_loose = item, size, loose
             begin, before, length = begins.pop()
             if size == node.start:
-                # without text inside, it moves in one piece
+                # without text inside, it is moved as one piece
                 open_nodes[-1].children[-1] = Node(text[begin:at], size, end=size, spaces=(before, after))
                 inside = plain[length:]
                 kinds = [kind for kind in (_BREAK_POINT, _SPACE_POINT) if kind in inside]
@@ -176,7 +176,7 @@ def _items(text: str) -> Iterator[re.Match]:
 
 
 def strip_markup(text: str) -> str:
-    """The text without tags and placeholders, and without the whitespace that only they needed.
+    """The text without tags and placeholders and the whitespace that belongs to them.
 
     >>> strip_markup('You have <b>{0} new</b> messages, <i>%s</i>.')
     'You have new messages,.'
@@ -231,7 +231,7 @@ def _bare(plain: str) -> str:
 
 
 def _tidy(text: str) -> str:
-    """Drop points: with whitespace around they become one space, or none at the ends and before punctuation marks.
+    """Drop points: surrounding whitespace becomes one space, or none at the ends and before punctuation marks.
 
     Breaks between words and blocks become a space (`SEPARATOR`), too.
     """

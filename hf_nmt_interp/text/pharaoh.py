@@ -16,7 +16,7 @@ _LINK = re.compile(r"([0-9]{1,9})([-p?])([0-9]{1,9})")
 
 
 def parse_links(line: str, base: int = 0, where: str = "line") -> tuple[Links, Links]:
-    """Sure links of a line that counts from `base`, 0 or 1, and its possible links, which include them; from 0.
+    """Sure links of a line, and its possible links, which include them, counted from 0; the line counts from `base`.
 
     >>> sure, possible = parse_links("0-0 1p2")
     >>> sorted(sure), sorted(possible)
@@ -29,7 +29,7 @@ def parse_links(line: str, base: int = 0, where: str = "line") -> tuple[Links, L
             raise InputError(where, item[:40], "is not a link like 3-4, 3p4 or 3?4")
         link = (int(match[1]) - base, int(match[3]) - base)
         if min(link) < 0:
-            raise InputError(where, None, f"link {item!r} where words count from {base}")
+            raise InputError(where, None, f"link {item!r} is invalid: words are counted from {base}")
         possible.add(link)
         if match[2] == "-":
             sure.add(link)
@@ -37,7 +37,7 @@ def parse_links(line: str, base: int = 0, where: str = "line") -> tuple[Links, L
 
 
 def format_links(sure: Iterable[tuple[int, int]], possible: Iterable[tuple[int, int]] = (), base: int = 0) -> str:
-    """A line of links, sorted; links that are possible and not sure as `ipj`.
+    """A line of sorted links; links that are only possible are written as `ipj`.
 
     >>> format_links({(1, 0), (0, 2)}, possible={(0, 1), (1, 0)})
     '0p1 0-2 1-0'
@@ -49,9 +49,9 @@ def format_links(sure: Iterable[tuple[int, int]], possible: Iterable[tuple[int, 
 def read_gold(
     path: str | Path, base: int = 0, pairs: Sequence[tuple[str, str]] | None = None
 ) -> tuple[list[Links], list[Links]]:
-    """Sure and possible links of each sentence pair of a gold file, as `alignment_error_rate` takes them.
+    """Sure and possible links of each sentence pair of a gold file, as arguments for `alignment_error_rate`.
 
-    It counts from `base`, 0 or 1; links must be between space-separated words of `pairs`.
+    The file counts from `base`, 0 or 1; links must be between space-separated words of `pairs`.
     """
     lines = [parse_links(line, base, f"{path}, line {number}") for number, line in enumerate(read_lines(path), 1)]
     if pairs is not None and len(pairs) != len(lines):

@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 from hf_nmt_interp.errors import InputError
 
 T = TypeVar("T")
-_SOON = 1.0  # seconds after which a loop is shown
-_LONG = 30.0  # seconds of work that are announced
-_FEW = 4  # items for which no time is estimated
+_SOON = 1.0  # seconds after which a bar appears
+_LONG = 30.0  # seconds of work from which an estimate is printed
+_FEW = 4  # at most this many items get no estimate
 
 
 class _Screen:
-    """Where bars are drawn, and those of the loops that run now."""
+    """Where bars are drawn, and the bars of the running loops."""
 
     console: Any = None
     bars: Any = None
@@ -36,13 +36,13 @@ def progress_bars() -> Iterator[None]:
         yield
     finally:
         _Screen.console = before
-        if _Screen.bars is not None:  # of a loop that an error ended
+        if _Screen.bars is not None:  # left by a loop that raised an error
             _Screen.bars.stop()
             _Screen.bars = None
 
 
 def track(items: Sequence[T], label: str) -> Iterator[T]:
-    """The items, with a bar that counts them, or their elements if they are lists."""
+    """Iterate over items with a bar that counts them, or their elements if they are lists."""
     sizes = [len(item) if isinstance(item, Sequence) and not isinstance(item, str) else 1 for item in items]
     with counting(label, sum(sizes)) as advance:
         for item, size in zip(items, sizes, strict=True):
@@ -69,15 +69,15 @@ def counting(label: str, total: int | None = None) -> Iterator[Callable[[int], N
 
 
 def estimate(what: str, once: Callable[[], Any], count: int) -> None:
-    """Print how long `count` runs of `once` will take, if bars are shown and it is long.
+    """Print how long `count` runs of `once` will take, if bars are shown and it takes long.
 
     Prints nothing inside a loop that has a bar.
     """
     if _Screen.console is None or _Screen.bars is not None or count < _FEW:
         return
     seconds = float("inf")
-    with suppress(InputError), counting(f"Timing: {what}"):  # errors are reported by the work itself
-        for _ in range(2):  # the first time has preparations in it
+    with suppress(InputError), counting(f"Timing: {what}"):  # the work itself reports errors
+        for _ in range(2):  # the first run includes preparations
             start = time.monotonic()
             once()
             seconds = min(seconds, time.monotonic() - start)
@@ -88,7 +88,7 @@ def estimate(what: str, once: Callable[[], Any], count: int) -> None:
 
 
 def _duration(seconds: float) -> str:
-    """About how long.
+    """An approximate duration as text.
 
     >>> _duration(40), _duration(100), _duration(5400)
     ('40 s', '2 min', '1.5 h')
@@ -101,13 +101,13 @@ def _make_bars(console: Any) -> Any:
     from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
     class Bars(Progress):
-        """Bars of loops that run longer than a moment."""
+        """Bars of loops that take longer than a moment."""
 
         def get_renderables(self) -> Iterator[Any]:
             yield self.make_tasks_table([task for task in self.tasks if (task.elapsed or 0) > _SOON])
 
     columns = *Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
-    # stdout is the caller's own: rich would send it to stderr
+    # leave stdout to the caller: rich would redirect it to stderr
     bars = Bars(*columns, console=console, transient=True, redirect_stdout=False)
     bars.start()
     return bars

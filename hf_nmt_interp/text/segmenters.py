@@ -1,4 +1,4 @@
-"""What a word is, by name: the tokenizer's pieces, spaces, or a segmenter of another package."""
+"""Named ways to split text into words: the tokenizer's pieces, spaces, or a segmenter of another package."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -12,7 +12,7 @@ def _jieba() -> Segmenter:
         package = import_module("jieba")
     except ImportError as error:
         raise InputError("words", "jieba", "is not installed", 'pip install "hf_nmt_interp[words]"') from error
-    package.setLogLevel("WARNING")  # it reports loading its dictionary
+    package.setLogLevel("WARNING")  # it logs when it loads its dictionary
     return package.lcut
 
 

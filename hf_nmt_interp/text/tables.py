@@ -22,7 +22,7 @@ def safe_cell(value: Any) -> Any:
 
 
 def csv_text(rows: Iterable[Mapping[str, Any]], fields: Sequence[str] | None = None) -> str:
-    """A header and one line per row, with these fields; None for those of the first row. For text see `safe_cell`.
+    """CSV with a header and one line per row; `fields` defaults to those of the first row. For text see `safe_cell`.
 
     >>> csv_text([{"step": 1, "open": 0.5}]).splitlines()
     ['step,open', '1,0.5']

@@ -1,7 +1,7 @@
 """Subwords and words: which subword belongs to which word, for every kind of tokenizer the models use.
 
 All three functions locate each subword in a text (the given one, or the one decoded from ids) and assign it to the
-word it ends in; a subword of whitespace only belongs to the word that follows it, or to the last one.
+word it ends in; a subword that is only whitespace belongs to the next word, or to the last one.
 """
 
 import codecs
@@ -37,14 +37,14 @@ _BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 class TokenWords:
     """Subwords of one sentence and the words they belong to."""
 
-    tokens: list[str]  # the subwords as shown, e.g. `▁cat`, `s`, `</s>`
+    tokens: list[str]  # the subwords, e.g. `▁cat`, `s`, `</s>`
     words: list[str]  # a given word that the tokenizer drops (a lone control character) has no subword
-    word_ids: list[int | None]  # for each subword the index of its word, None for special tokens; never decreasing
+    word_ids: list[int | None]  # index of each subword's word, ascending; None for special tokens
     special: list[bool]  # EOS, padding, a language code, a part of the source prefix; `<unk>` is not special
 
     @property
     def positions(self) -> list[list[int]]:
-        """For each word the positions of its subwords.
+        """The positions of each word's subwords.
 
         >>> TokenWords(["▁c", "at", "▁.", "</s>"], ["cat", "."], [0, 0, 1, None], [False] * 3 + [True]).positions
         [[0, 1], [2]]
@@ -81,7 +81,7 @@ class TokenWords:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Ids of one sentence as the tokenizer makes them (with EOS and language tokens), and their words."""
+    """Ids of one sentence from the tokenizer (with EOS and language tokens), and their words."""
 
     ids: list[int]
     token_words: TokenWords
@@ -100,7 +100,7 @@ def encode_source(
         tokenizer: a Hugging Face tokenizer (SentencePiece, byte-level BPE or WordPiece).
         text: the sentence; or its words, which are kept unchanged and encoded as if joined by single spaces.
             Special tokens in a sentence, and a language code before its words, are not words.
-        punctuation: `attached`: marks belong to the word they touch, so that word indices agree with `text.split()`;
+        punctuation: `attached`: marks belong to the word they touch, so word indices agree with `text.split()`;
             `separate`: marks at the ends of such a word are separate words where the tokenizer splits them off.
         spans: positions of the words in the sentence, (start, end) in ascending order, instead of these rules.
         words: what a word of a sentence is. `spaces`: split at whitespace. `pieces`: the same, but text
@@ -114,7 +114,7 @@ def encode_target(
     tokenizer: Any, text: str | Sequence[str], punctuation: Punctuation = "attached", words: Words = "pieces"
 ) -> Encoded:
     """Encode a target sentence (`text_target=`), with the word of each subword; see `encode_source`."""
-    if getattr(tokenizer, "tgt_lang", "") is None:  # mBART and NLLB would silently take the source language
+    if getattr(tokenizer, "tgt_lang", "") is None:  # mBART and NLLB would silently use the source language
         name = type(tokenizer).__name__
         raise InputError("tokenizer", None, f"{name} has no target language", "set it, e.g. tokenizer.tgt_lang = ...")
     return _encode(tokenizer, text, True, punctuation, words)
@@ -129,9 +129,9 @@ def words_of(
 ) -> TokenWords:
     """Words decoded from ids without label padding, e.g. generated ones; nothing is encoded again.
 
-    The words joined are `tokenizer.decode(ids, skip_special_tokens=True)` up to whitespace, with `<unk>` and without
-    language codes where decode() differs in that. `is_target` is for tokenizers with two vocabularies; for what a word
-    is see `encode_source`.
+    The words joined are `tokenizer.decode(ids, skip_special_tokens=True)` up to whitespace, but always with `<unk>`
+    and without language codes. `is_target` is for tokenizers with two vocabularies; for the definition of a word see
+    `encode_source`.
     """
     ids = [int(i) for i in ids]
     pieces = _pieces(tokenizer, ids, is_target)
@@ -151,7 +151,7 @@ def _spell(tokenizer: Any, pieces: list[str], special: list[bool], is_target: bo
         text = tokenizer.convert_tokens_to_string(shown)
         return text, place_pieces(pieces, special, text)
     spell = _speller(tokenizer, is_target)
-    # a character may be spread over several subwords: it belongs to all of them, from where its first byte stands
+    # a character may be split over several subwords: it belongs to all of them, from its first byte on
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text, spans = "", []
     for piece, is_special in zip(pieces, special, strict=True):
@@ -173,7 +173,7 @@ def _encode(
     prefix = _prefix(tokenizer, is_target)
     ids, spans = _locate(tokenizer, prefix + sentence, is_target)
     if is_target and ids[2:] and ids[0] == ids[-1] == tokenizer.eos_token_id and spans[0][0] == spans[0][1]:
-        ids, spans = ids[1:], spans[1:]  # SeamlessM4T writes what starts the decoder
+        ids, spans = ids[1:], spans[1:]  # SeamlessM4T includes the decoder's start token
     pieces = _pieces(tokenizer, ids, is_target)
     special = _hide(_special(tokenizer, pieces), spans, len(prefix.rstrip()))
     words, given = _shift(words, len(prefix)), None if given is None else _shift(given, len(prefix))
@@ -189,7 +189,7 @@ def _encode(
 
 
 def _prefix(tokenizer: Any, is_target: bool) -> str:
-    """What the model reads before every source sentence, e.g. T5's "translate English to German: "; see `load`."""
+    """Text that the model reads before every source, e.g. T5's "translate English to German: "; see `load`."""
     return "" if is_target else getattr(tokenizer, "source_prefix", None) or ""
 
 
@@ -212,7 +212,7 @@ def check_text(name: str, text: str) -> None:
 
 
 def as_sentences(name: str, given: Any) -> list[Any]:
-    """A list of sentences, each checked when it is encoded."""
+    """Check that this is a list of sentences; each is checked when it is encoded."""
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise InputError(name, str(given)[:40], "is not a list of sentences")
     return list(given)
@@ -238,12 +238,12 @@ def _group(
 ) -> TokenWords:
     """Assign each subword to the word of its last character that is not a space."""
     if not words and not all(special):
-        words = [(0, 0)]  # only whitespace: its subwords make one empty word
+        words = [(0, 0)]  # only whitespace: its subwords form one empty word
     ends = [end for _, end in words]
 
     def word_at(start: int, end: int) -> int:
         end = start + len(text[start:end].rstrip())
-        # without its own character (a space, a part of a character): the word there or the next
+        # a subword without a character of its own belongs to the word there, or to the next
         word = bisect_left(ends, end) if end > start else bisect_right(ends, start)
         return min(word, len(ends) - 1)
 
@@ -294,7 +294,7 @@ def _segment(text: str, segmenter: Segmenter) -> set[int]:
 
 
 def _cut_marks(text: str, start: int, end: int, cuts: Container[int]) -> list[Span]:
-    """Split punctuation off both ends of a word, where a subword starts; `...` and `--` stay whole."""
+    """Split punctuation off both ends of a word, where a subword starts; `...` and `--` are not split."""
     marks = [unicodedata.category(character)[0] == "P" for character in text[start:end]]
     first = start + (marks.index(False) if False in marks else len(marks))
     last = end - (marks[::-1].index(False) if False in marks else 0)
@@ -315,7 +315,7 @@ def separate_punctuation(text: str) -> str:
 
 def _locate(tokenizer: Any, text: str, is_target: bool) -> tuple[list[int], list[Span]]:
     """Ids of a text and the span of each; an empty span for tokens that are not part of the text."""
-    _kind(tokenizer)  # an unsupported one is refused before it fails
+    _kind(tokenizer)  # raises early for an unsupported tokenizer
     side = {"text_target" if is_target else "text": text}
     with _ENCODING:  # for a target, tokenizers are switched to its language and back
         encoding = tokenizer(**side, **{"return_offsets_mapping": True} if tokenizer.is_fast else {})
@@ -338,7 +338,7 @@ def _locate(tokenizer: Any, text: str, is_target: bool) -> tuple[list[int], list
 
 
 def _sentencepiece_spans(tokenizer: Any, text: str, is_target: bool) -> list[Span]:
-    """Spans of the subwords of a slow tokenizer: added tokens, Marian's language code, SentencePiece's own offsets."""
+    """Spans of the subwords of a slow tokenizer: added tokens, Marian's language code, SentencePiece's offsets."""
     spm, spans, at = _spm(tokenizer, is_target), [], 0
     for part in tokenizer.tokens_trie.split(text):
         if part in tokenizer.added_tokens_encoder:
@@ -365,7 +365,7 @@ def _special(tokenizer: Any, pieces: list[str]) -> list[bool]:
 def _pieces(tokenizer: Any, ids: list[int], is_target: bool) -> list[str]:
     if wrong := [i for i in ids if i < 0]:
         raise InputError("ids", wrong[0], "is not a token id", "leave out label padding")
-    # Marian's own look-up mixes its two vocabularies up, and FSMT's takes that of the target
+    # Marian's look-up confuses its two vocabularies, and FSMT's uses that of the target
     if getattr(tokenizer, "separate_vocabs", False) or hasattr(tokenizer, "tgt_vocab_file"):
         pieces = tokenizer.decoder if is_target else {i: piece for piece, i in tokenizer.encoder.items()}
         return [pieces.get(i, tokenizer.unk_token) for i in ids]
@@ -380,7 +380,7 @@ def _spm(tokenizer: Any, is_target: bool) -> Any:
 
 
 def _kind(tokenizer: Any) -> str:
-    """The mark of a tokenizer's kind: `▁` for SentencePiece, `</w>` for slow BPE, else the name of its decoder."""
+    """The kind of a tokenizer: `▁` for SentencePiece, `</w>` for slow BPE, otherwise the name of its decoder."""
     is_fast = getattr(tokenizer, "is_fast", None)
     decoder = repr(tokenizer.backend_tokenizer.decoder) if is_fast else ""
     kinds = [kind for kind in ("ByteLevel", "WordPiece", "▁") if kind in decoder]
@@ -395,7 +395,7 @@ def _kind(tokenizer: Any) -> str:
 
 
 def _speller(tokenizer: Any, is_target: bool) -> Callable[[str], bytes]:
-    """How a subword is spelt: a function from the piece to its bytes, with a space where it starts a word."""
+    """A function from a piece to its bytes, with a space if it starts a word."""
     kind, spm = _kind(tokenizer), _spm(tokenizer, is_target)
     decoder: Any = tokenizer.backend_tokenizer.decoder if tokenizer.is_fast else None
     if kind == "ByteLevel":

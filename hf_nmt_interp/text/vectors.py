@@ -8,12 +8,12 @@ from hf_nmt_interp.text.corpus import LineError, read_lines
 
 
 def read_vectors(path: str | Path, words: Collection[str], size: int) -> dict[str, list[float]]:
-    """Vectors of the given words that the file has; every line must have `size` numbers.
+    """Vectors of those words that are in the file; every line must have `size` numbers.
 
     Args:
-        path: of a UTF-8 file.
+        path: path of a UTF-8 file.
         words: the words to look up; a word that occurs twice gets its first vector.
-        size: numbers of a vector.
+        size: length of a vector.
     """
     found: dict[str, list[float]] = {}
     for number, line in enumerate(read_lines(path), 1):

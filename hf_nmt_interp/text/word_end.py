@@ -15,7 +15,7 @@ def marks_word_ends(tokenizer: Any) -> bool:
 
 
 def place_pieces(pieces: Sequence[str], special: Sequence[bool], text: str) -> list[Span]:
-    """Position of each subword in a text; one that is spelt differently takes as many of the next characters.
+    """Position of each subword in a text; a subword with a different spelling takes as many of the next characters.
 
     >>> place_pieces(["the</w>", "do", "gs</w>", ".</w>", "</s>"], [False] * 4 + [True], "The dogs.")
     [(0, 3), (4, 6), (6, 8), (8, 9), (9, 9)]

@@ -176,7 +176,7 @@ def test_a_failed_call_leaves_the_others(translator_of):
 def test_nested_contexts_are_refused(translator_of):
     model, _ = translator_of("marian")
     with record_generation(model):
-        with pytest.raises(InputError, match="being recorded already; leave the other context first"):
+        with pytest.raises(InputError, match="already being recorded; leave the other context first"):
             record_generation(model).__enter__()
         assert hasattr(type(model).generate, "plain")
     assert not hasattr(type(model).generate, "plain")

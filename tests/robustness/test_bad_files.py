@@ -161,7 +161,7 @@ def word(number, head):
     [
         ("1\tA\n", "line 1: 2 columns, not 10 separated by tabs"),
         (word(1, "z"), "line 1: HEAD 'z' is not a number"),
-        (word(1, 9), "line 1: HEAD 9 of word 1 is itself or not among 1 words"),
+        (word(1, 9), "line 1: HEAD 9 of word 1 must be another word of the sentence"),
         (word(2, 0), "line 1: ID '2' instead of word 1"),
         (word(1, 2) + word(2, 1), "line 1: the heads of word 1 form a cycle; the file must have trees"),
         (word(1, 0) + word(2, 3) + word(3, 2), "line 2: the heads of word 2 form a cycle"),

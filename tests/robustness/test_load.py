@@ -94,9 +94,9 @@ def test_generation_of_one_model_is_recorded_by_one_thread_at_a_time(translator_
     with ThreadPoolExecutor(8) as pool:
         found = [results for results in pool.map(explain, range(8)) if results]
     assert [len(results) for results in found] == [1]
-    assert errors == 7 * ["model: its generate() is being recorded already; leave the other context first"]
+    assert errors == 7 * ["model: its generate() is already being recorded; leave the other context first"]
     assert "generate" not in vars(model)
-    refused = pytest.raises(InputError, match="being recorded already; leave the other context first")
+    refused = pytest.raises(InputError, match="already being recorded; leave the other context first")
     with hni.explain_generation(model, tokenizer) as explained, refused:  # its results would be mixed with theirs
         hni.attribute(model, tokenizer, "A car!", method="attention")
     assert not explained.results

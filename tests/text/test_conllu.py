@@ -61,8 +61,8 @@ def test_no_sentence(tmp_path):
         ("3-4\t", "3-2\t", "line 5: multiword token 3-2 instead of word 3"),
         ("3-4\t", "3-7\t", "line 10: the multiword token continues to word 7"),
         ("\t0\troot", "\t_\troot", "line 9: HEAD '_' is not a number; the file must have trees"),
-        ("\t0\troot", "\t7\troot", "line 9: HEAD 7 of word 5 is itself or not among 6 words"),
-        ("\t0\troot", "\t5\troot", "line 9: HEAD 5 of word 5 is itself or not among 6 words"),
+        ("\t0\troot", "\t7\troot", "line 9: HEAD 7 of word 5 must be another word of the sentence"),
+        ("\t0\troot", "\t5\troot", "line 9: HEAD 5 of word 5 must be another word of the sentence"),
     ],
 )
 def test_errors_name_file_and_line(tmp_path, old, new, message):

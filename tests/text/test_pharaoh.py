@@ -31,7 +31,7 @@ def test_what_is_no_link(tmp_path, item):
 
 def test_zero_where_words_count_from_one(tmp_path):
     (tmp_path / "x.gold").write_text("1-1\n2-0\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"x\.gold, line 2: link '2-0' where words count from 1"):
+    with pytest.raises(InputError, match=r"x\.gold, line 2: link '2-0' is invalid: words are counted from 1"):
         read_gold(tmp_path / "x.gold", base=1)
 
 

@@ -130,7 +130,7 @@ class CalibratedAttentionMixin(PreTrainedModel):
         return found
 
     def two_passes(self, input_ids: Tensor, decoder_input_ids: Tensor, attention_mask=None) -> TwoPasses:
-        """Run the encoder once, and the decoder with fused and perturbed weights, for one backward pass of both losses.
+        """Run the encoder once and the decoder with fused and perturbed weights, for one backward pass of both losses.
 
         Losses of `fused` only train theta, losses of `perturbed` and `masks` only theta_m.
         """

@@ -93,7 +93,7 @@ class KeptHeadsMT5Attention(KeptHeads, MT5Attention):
 
 
 def keep_heads(attention: Attention, keep: list[int]) -> None:
-    """Keep only some heads of an attention, given as positions in `kept_heads`; without heads, only the output bias."""
+    """Keep only some heads of an attention, as positions in `kept_heads`; without heads, only the output bias."""
     if len(keep) == len(attention.kept_heads):
         return
     names = names_of(attention)
