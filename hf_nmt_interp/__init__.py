@@ -128,7 +128,7 @@ def _read_homes() -> dict[str, str]:
 _HOME = _read_homes()
 __all__ = ["__version__", *sorted(_HOME)]
 
-if not TYPE_CHECKING:  # so that type checkers report misspelt names
+if not TYPE_CHECKING:  # lets type checkers report misspelt names
 
     def __getattr__(name: str) -> Any:
         if name not in _HOME:

@@ -1,6 +1,6 @@
 """`import hf_nmt_interp` lets transformers' Auto classes load the model kinds of this project.
 
-They are registered right after transformers is imported, or at once if it is already; a program that never imports
+They are registered right after transformers is imported, or immediately if it already is; a program that never imports
 transformers, such as `hf-nmt-interp --help`, does not load it.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def register_with_transformers() -> None:
-    """Register the kinds now if transformers is imported, else as soon as it is."""
+    """Register the kinds now if transformers is imported, otherwise as soon as it is."""
     if "transformers" in sys.modules:
         _register()
     else:
@@ -27,7 +27,7 @@ def _register() -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Finds transformers once, as it is always found."""
+    """Finds transformers once, with the usual finders."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
         if name != "transformers":
@@ -40,7 +40,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(Loader):
-    """Loads transformers as always, then registers the kinds."""
+    """Loads transformers as usual, then registers the kinds."""
 
     def __init__(self, loader: Any) -> None:
         self.loader = loader

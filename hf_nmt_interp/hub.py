@@ -1,4 +1,4 @@
-"""A model on the Hub: uploads weights, configuration, tokenizer, code and card in one commit, or nothing."""
+"""Uploads a model to the Hub: weights, configuration, tokenizer, code and card in one commit, or nothing."""
 
 import json
 import time
@@ -16,12 +16,12 @@ _TRIES = 3
 
 @dataclass(frozen=True)
 class Pushed:
-    """What was uploaded to the Hub, or would be.
+    """The files that were uploaded to the Hub, or would be.
 
     Attributes:
         repo: id of the repository.
         files: name and size in bytes of each file.
-        url: of the commit; None for a dry run.
+        url: URL of the commit; None for a dry run.
         left_out: other files in the folder, which are skipped.
     """
 
@@ -41,7 +41,7 @@ def files_of(folder: str | Path) -> list[Path]:
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError("folder", str(folder), "is not a folder", "give one written by save_pretrained")
-    # no pickles; a link may lead anywhere
+    # no pickles; a link may point anywhere
     own = [*model_files(folder), *folder.glob("*.py"), folder / "README.md"]
     found = sorted(path for path in own if path.is_file() and not path.is_symlink() and ".bin" not in path.suffixes)
     names = [path.name for path in found]
@@ -74,12 +74,12 @@ def push_folder(
     """Upload a saved model to the Hub in one commit; its card gets the name of the repository.
 
     Args:
-        folder: with weights, configuration, tokenizer and card.
+        folder: folder with weights, configuration, tokenizer and card.
         repo_id: e.g. `me/my-translator`; created if it does not exist.
         private: whether a new repository is private; an existing one is not changed.
-        token: None for the one from `hf auth login` or HF_TOKEN.
+        token: access token; None for the one from `hf auth login` or HF_TOKEN.
         message: commit message.
-        dry_run: upload nothing, only return what would be uploaded.
+        dry_run: upload nothing, only return the files that would be uploaded.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -134,7 +134,7 @@ def check_name(repo_id: str) -> None:
 
 
 def tried(repo_id: str, send: Callable[[], str]) -> str:
-    """What `send` returns, retried if the error is temporary; the last error is raised as one line."""
+    """Call `send`, with retries if the error is temporary; the last error is raised as one line."""
     from httpx2 import HTTPError, TransportError
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -142,7 +142,7 @@ def tried(repo_id: str, send: Callable[[], str]) -> str:
         try:
             return send()
         except (HTTPError, OSError, RuntimeError, ValueError) as error:
-            # a failed upload is the cause of a RuntimeError; a ValueError is an answer, e.g. that the store is full
+            # a failed upload is the cause of a RuntimeError; a ValueError is a response, e.g. that storage is full
             cause = error.__cause__ or error if isinstance(error, RuntimeError) else error
             status = cause.response.status_code if isinstance(cause, HfHubHTTPError) else None
             if status in (401, 403):
@@ -150,7 +150,7 @@ def tried(repo_id: str, send: Callable[[], str]) -> str:
                 remedy = "nothing was uploaded. Log in with `hf auth login` and a token with write access"
                 raise InputError("token", None, problem, remedy) from error
             cut_off = isinstance(cause, TransportError | ConnectionError | TimeoutError)
-            transient = cut_off if status is None else status >= 500 or status == 429  # 429: it is busy
+            transient = cut_off if status is None else status >= 500 or status == 429  # 429: too many requests
             if not transient or attempt == _TRIES:
                 reason = " ".join(str(cause).split())[:200]
                 problem = f"was not pushed after {attempt} attempts, and nothing was committed: {reason}"

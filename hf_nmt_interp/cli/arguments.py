@@ -1,4 +1,4 @@
-"""Arguments that several verbs share, and what is read from them."""
+"""Arguments that several verbs share, and functions that read them."""
 
 import argparse
 import re
@@ -16,13 +16,13 @@ MODEL = "demo:en-de"
 OUTPUT_FORMATS = ("table", "json", "tsv", "html")
 _ENDINGS = {".json": "json", ".jsonl": "json", ".tsv": "tsv", ".csv": "csv", ".html": "html", ".htm": "html"}
 _ENDINGS |= {".parquet": "parquet"}
-_MOST_BEAMS = 1000  # whose memory a machine has
-_LINES = ("text", "pharaoh")  # formats of files that may have any other ending, e.g. that of a language,
+_MOST_BEAMS = 1000  # more would not fit into memory
+_LINES = ("text", "pharaoh")  # formats of files that may have any other extension, e.g. a language code,
 _PICTURES = (*Figure.endings, ".jpg", ".jpeg")  # but not these
 
 
 def positive(text: str) -> int:
-    """A whole number from 1, of nine digits at most."""
+    """An integer from 1 to 999999999."""
     if not re.fullmatch("0*[1-9][0-9]{0,8}", text):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not an integer from 1 to 999999999")
     return int(text)
@@ -115,7 +115,7 @@ def add_translating(
 
 
 def chosen_format(args: argparse.Namespace) -> str:
-    """The format of the arguments, else that of the output's ending, else the verb's first; refuses other endings."""
+    """The format from --format, or the output's extension, or the verb's first; raises for other extensions."""
     first = args.formats[0]
     ending = Path(args.output or "").suffix.lower()
     if (asked := getattr(args, "format", None)) or not ending:
@@ -135,7 +135,7 @@ def chosen_format(args: argparse.Namespace) -> str:
 
 
 def labelled(names: Sequence[str], argument: str) -> dict[str, str]:
-    """Models by their labels, from texts `LABEL=NAME` or `NAME`; `argument` is where they were given.
+    """Models by label, from texts `LABEL=NAME` or `NAME`; `argument` is named in errors.
 
     >>> labelled(["runs/small", "base=runs/2"], "--model")
     {'small': 'runs/small', 'base': 'runs/2'}
@@ -143,7 +143,7 @@ def labelled(names: Sequence[str], argument: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for text in names:
         label, equals, name = text.partition("=")
-        if not equals or "/" in label:  # a path may have = in it
+        if not equals or "/" in label:  # a path may contain =
             label, name = Path(text).name, text
         if not name:
             raise InputError(argument, text, "does not name a model", "give a folder, a Hub id or demo:en-de")

@@ -1,4 +1,4 @@
-"""`hf-nmt-interp <verb>`: finds the verb, turns user errors into one line and exit code 2."""
+"""`hf-nmt-interp <verb>`: finds the verb, and turns user errors into one line and exit code 2."""
 
 import argparse
 import os
@@ -48,12 +48,12 @@ def make_parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; the exit code is 0, or 2 for a user error."""
     args = make_parser().parse_args(argv)
-    trains = args.verb == "train"  # its scripts show what libraries log, and several processes share their work
+    trains = args.verb == "train"  # its scripts show the logs of libraries and support several processes
     for library in () if trains else ("TRANSFORMERS", "HF_HUB"):  # read when the library is imported
         os.environ.setdefault(f"{library}_VERBOSITY", "error")
     if os.environ.get("COLUMNS", "80").strip("0") == "":
-        del os.environ["COLUMNS"]  # a table of no width shows nothing
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle threads sleep: spinning, they take turns with busy ones
+        del os.environ["COLUMNS"]  # a table of width 0 would be empty
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle threads sleep: spinning would slow down others
     try:
         if sys.stdout is None:
             raise InputError("stdout", None, "is closed", "redirect it, e.g. to /dev/null")
@@ -61,14 +61,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             check_processes(args)
         check_outputs(args)
         if getattr(args, "formats", ()):
-            chosen_format(args)  # refuses unknown endings before the work
+            chosen_format(args)  # reports unknown extensions early
         with stoppable(), nullcontext() if trains or os.environ.get("RANK", "0") != "0" else progress_bars():
             args.run(args)
         sys.stdout.flush()
     except (BrokenPipeError, SystemExit) as error:
-        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):  # rich's own exit
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):  # raised by rich
             raise
-        _drop_stdout()  # the reader, e.g. `head`, has enough
+        _drop_stdout()  # the reader, e.g. `head`, has stopped
         return 128 + signal.SIGPIPE
     except Exception as error:
         line = _line(error) if isinstance(error, InputError) else write_problem(error)
@@ -97,7 +97,7 @@ def _kept(args: argparse.Namespace) -> str:
 
 
 def _line(error: InputError) -> str:
-    """An error as a line; sentences count from 1 here."""
+    """An error as one line; sentences are counted from 1 here."""
     if error.row is None or error.argument not in ("sources", "targets"):
         return str(error)
     side = ", target" * (error.argument == "targets")

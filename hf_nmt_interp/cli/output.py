@@ -1,4 +1,4 @@
-"""Where results go: stdout or a file, rows in four formats."""
+"""Writes results to stdout or a file, with rows in four formats."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @contextmanager
 def open_output(path: str | None) -> Iterator[TextIO]:
-    """Stdout for None; else a file that appears under its name only when it is complete."""
+    """Stdout for None, otherwise a file that gets its name only when it is complete."""
     if path is None:
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 still shows the rest
@@ -56,7 +56,7 @@ def write_json(rows: Iterable[Row], file: TextIO) -> None:
 
 
 def write_tsv(rows: Iterable[Row], file: TextIO) -> None:
-    """A header line, then one line per row; tabs and line breaks become spaces, for formulas see `safe_cell`."""
+    """Write a header, then one line per row; tabs and line breaks become spaces, for formulas see `safe_cell`."""
     rows = iter(rows)
     for first in rows:
         file.write("\t".join(first) + "\n")
@@ -72,5 +72,5 @@ def in_chunks(items: Sequence[T], size: int, label: str, streams: bool) -> Itera
 
 
 def rounded(value: float | None) -> float | None:
-    """Four digits; None for NaN, which JSON does not have."""
+    """A number with four digits; None for NaN, which JSON does not have."""
     return None if value is None or value != value else round(float(value), 4)

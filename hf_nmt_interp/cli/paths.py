@@ -18,7 +18,7 @@ class OutputFile(str):
     """A file that is written."""
 
     is_folder = False
-    may_share = False  # whether what is written beside it may also be an output, as it has the same content
+    may_share = False  # whether its side file may also be an output, because it has the same content
 
     def beside(self) -> list[str]:
         """Other files that are written with it."""
@@ -37,7 +37,7 @@ class OutputFile(str):
 
 
 class OutputFolder(OutputFile):
-    """A folder that is written to and made if needed."""
+    """A folder that is written to, and created if needed."""
 
     is_folder = True
 
@@ -69,7 +69,7 @@ class Figure(OutputFile):
 
 
 def check_outputs(args: argparse.Namespace) -> None:
-    """Refuse outputs that cannot be written, and files that another argument names too."""
+    """Raise for outputs that cannot be written, and for files that another argument also names."""
     for name, path in given(args):
         if not isinstance(path, OutputFile):
             continue
@@ -89,7 +89,7 @@ def check_outputs(args: argparse.Namespace) -> None:
 
 
 def check_new_folder(argument: str, path: str) -> None:
-    """Refuse a folder that is not empty."""
+    """Raise for a folder that is not empty."""
     if Path(path).exists() and any(Path(path).iterdir()):
         raise InputError(argument, str(path), "exists and is not empty", "name a new folder")
 
@@ -103,7 +103,7 @@ def given(args: argparse.Namespace) -> Iterator[tuple[str, InputFile | OutputFil
 
 
 def _error_number(place: Path, is_folder: bool) -> int | None:
-    """Number of the error that writing there would end in."""
+    """Number of the error that writing there would cause."""
     folder = place if is_folder else place.parent
     while is_folder and not folder.exists():
         folder = folder.parent

@@ -1,8 +1,8 @@
 """Corpora of any size: read as a stream, processed in windows, written to shards, split over processes.
 
 Shard k holds the results of lines [k n, (k + 1) n) and is written by process k mod the number of processes. Its
-content depends on its lines alone: windows and batches start with each shard. So a run that was killed, or split over
-another number of processes, gives the same files.
+content depends only on its lines: windows and batches start with each shard. A run that was killed, or split over
+another number of processes, therefore writes the same files.
 """
 
 import argparse
@@ -29,20 +29,20 @@ from hf_nmt_interp.text.progress import counting, estimate
 from hf_nmt_interp.text.tables import arrow_schema
 
 _BATCHES = 16  # of a window
-_CHARACTERS = 256  # of a line, on average: a batch of longer lines has fewer of them
-HEAD = 40  # lines that are read before the work starts, so that errors come early
+_CHARACTERS = 256  # average tokens of a line: batches of longer lines have fewer lines
+HEAD = 40  # lines that are read before the work starts, to report errors early
 _SHOWN = 5  # refused lines that are printed
-# arguments that do not change what is written, or that are noted elsewhere
+# arguments that do not change the output, or that are recorded elsewhere
 _ASIDE = ("device", "flags", "formats", "head", "resume", "run", "shards", "strict", "total", "traceback")
 
 
 class Job(ABC):
     """How a verb processes a corpus: rows for lines, and how shards are joined. The verb's module calls it `JOB`."""
 
-    merged = "one file with all rows in the order of the input"  # what merge writes
+    merged = "one file with all rows in the order of the input"  # description of merge's output
     merged_formats: tuple[str, ...] = ("json", "parquet")  # the first is the default
-    merge_options: ClassVar[dict[str, str]] = {}  # of merge, numbers from 1 that choose among the rows, and their help
-    columns: ClassVar[Any]  # types of what is in a row beside its line number, as for `arrow_schema`
+    merge_options: ClassVar[dict[str, str]] = {}  # options of merge that select rows, integers from 1, and their help
+    columns: ClassVar[Any]  # types of the fields of a row except its line number, as for `arrow_schema`
 
     @property
     def schema(self) -> Any:
@@ -168,7 +168,7 @@ def _count_lines(files: Sequence[str], limit: int | None) -> int | None:
 
 
 def timed(args: argparse.Namespace, job: "Job") -> "Job":
-    """The job, after an estimate of its duration from one of the first lines."""
+    """The job; also prints an estimate of its duration from one of the first lines."""
     lines = [line for line in args.head if not isinstance(line, InputError)]
     if lines:
         line = sorted(lines, key=lambda line: len(line[0]))[len(lines) // 2]
@@ -197,7 +197,7 @@ def fill(
 ) -> None:
     """Write the missing shards that belong to this process."""
     rank, processes = place()
-    # wrong settings leave no folder behind
+    # no folder is created for wrong settings
     job = None if (folder.folder / "run.json").exists() else timed(args, make_job())
     folder.begin(_about(args), alone=processes == 1)
     total, number = 0, 0
@@ -253,7 +253,7 @@ def work(
 
 
 def batches(texts: dict[int, Texts], batch_size: int) -> Iterator[list[int]]:
-    """Keys of batches of similar length, longest first: at most `batch_size` lines, of long lines fewer."""
+    """Keys of batches of similar length, longest first: at most `batch_size` lines, fewer if they are long."""
     sizes = {n: max(map(len, line)) for n, line in texts.items()}
     batch: list[int] = []
     for n in sorted(sizes, key=lambda n: (-sizes[n], n)):
@@ -267,7 +267,7 @@ def batches(texts: dict[int, Texts], batch_size: int) -> Iterator[list[int]]:
 
 
 def try_rows(do: Callable[[list[Any]], list[Any]], lines: list[Any]) -> list[Any]:
-    """Results of all lines at once; if one is invalid, of each half, down to that line's error."""
+    """Results of all lines at once; if one is invalid, each half is tried, down to the error of a single line."""
     try:
         return list(do(lines))
     except InputError as error:
@@ -278,13 +278,13 @@ def try_rows(do: Callable[[list[Any]], list[Any]], lines: list[Any]) -> list[Any
 
 
 def _about(args: argparse.Namespace) -> Row:
-    """What the results depend on: arguments, content of the files that are read, weights, versions."""
+    """Everything the results depend on: arguments, contents of input files, weights, versions."""
     from hf_nmt_interp.models.loading import model_fingerprint
 
     about = {name: value for name, value in sorted(vars(args).items()) if name not in _ASIDE}
     about.setdefault("seed", 0)  # of sampling, for verbs that have no such argument
     for name, path in given(args):
-        if isinstance(path, InputFile):  # by content and name, wherever it is
+        if isinstance(path, InputFile):  # by content and name, in any folder
             paths = getattr(args, name)
             about |= {name: _in_list(_base, paths), f"sha256 of {name}": _in_list(data_fingerprint, paths)}
     for name in ("model", "reverse_model"):
@@ -308,7 +308,7 @@ def _base(path: str) -> str:
 class Refusals:
     """Reports skipped lines on stderr, only the first few if a file lists them all.
 
-    `instead` is what was written for such a line, `rest` for lines that only one file has.
+    `instead` describes what was written for such a line, `rest` for lines that only one file has.
     """
 
     def __init__(self, args: argparse.Namespace, instead: str, rest: str, listed: Path | None) -> None:

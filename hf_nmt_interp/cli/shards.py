@@ -1,6 +1,6 @@
-"""A folder of numbered shards: each is written whole or not at all, so that a run can be resumed.
+"""A folder of numbered shards: each is written completely or not at all, so a run can be resumed.
 
-run.json          what was run: a run with other settings is refused
+run.json          settings of the run; a run with other settings is refused
 shards/000000.*   results of the first lines of the input, one row per line, JSON lines or Parquet
 shards/README.md  beside JSON lines: column types, for `datasets`
 sums/000000.json  its run, lines and checksum: `merge` refuses a shard that was changed or moved
@@ -73,13 +73,13 @@ def read_rows(path: Path) -> Iterator[Row]:
 
 @contextmanager
 def written(path: Path, make: type[W], schema: Any = None) -> Iterator[W]:
-    """A writer of a file that appears under its name when it is complete, or never."""
+    """A writer of a file that gets its name only when it is complete."""
     with atomic(path, shared=True) as part, closing((writer := make(part, schema)).file):
         yield writer
 
 
 def remove_parts(path: Path) -> None:
-    """Remove incomplete files that a killed process left behind, of a shared file written by `atomic`."""
+    """Remove incomplete versions of a shared file written by `atomic`, left by a killed process."""
     for left in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * 8}.part"):
         print(f"{left} is incomplete because its run was killed; it is removed and written again", file=sys.stderr)
         left.unlink(missing_ok=True)
@@ -87,11 +87,11 @@ def remove_parts(path: Path) -> None:
 
 @contextmanager
 def reading(shard: Path) -> Iterator[None]:
-    """Turns an error of reading a shard into one that names it."""
+    """Context that turns read errors into errors that name the shard."""
     try:
         yield
     except (OSError, ValueError) as error:  # pyarrow's errors are of both kinds
-        if isinstance(error, OSError) and error.errno:  # of the disk: the shard itself may be whole
+        if isinstance(error, OSError) and error.errno:  # a disk error: the shard itself may be intact
             raise InputError(str(shard), None, os.strerror(error.errno)) from error
         reason, _, _ = str(error).partition("\n")
         remedy = "delete it and run the same command again"
@@ -109,18 +109,18 @@ def _feature(kind: Any) -> Row:
 
 
 class ShardFolder:
-    """The shards of one run, from `--shards`, or from `--output`, whose folder is removed at the end."""
+    """The shards of one run, from `--shards`, or from `--output` (that folder is removed at the end)."""
 
     def __init__(self, folder: str | Path, flag: str = "--shards") -> None:
         self.folder, self.flag = Path(folder), flag
 
     def locked(self, rank: int = 0) -> AbstractContextManager[None]:
-        """Context that keeps other runs out of this folder; each process of a run has its own lock."""
+        """Context that locks this folder against other runs; each process of a run has a separate lock."""
         return locked(self.folder, self.flag, LOCK + (f"-{rank}" if rank else ""))
 
     @cached_property
     def about(self) -> Row:
-        """What was run."""
+        """The settings of the run."""
         found = self._read("run.json", ["shard_size"], "is not a folder that --shards wrote")
         if found.get("shard_format") not in SHARD_FORMATS:
             raise InputError(str(self.folder), None, f"its run.json has no shard_format of {', '.join(SHARD_FORMATS)}")
@@ -158,7 +158,7 @@ class ShardFolder:
 
     @cached_property
     def run(self) -> str:
-        """Fingerprint of what was run."""
+        """Fingerprint of the run's settings."""
         return file_fingerprint(self.folder / "run.json")
 
     @contextmanager
@@ -172,13 +172,13 @@ class ShardFolder:
         for file in (path, self.bad(number), self.sums(number)):
             remove_parts(file)
         if path.suffix == ".jsonl" and not (card := path.with_name("README.md")).exists():
-            # declares the types to `datasets`, which else infers them from the first shard
+            # declares the types for `datasets`, which would otherwise infer them from the first shard
             features = [{"name": field.name} | _feature(field.type) for field in schema]
             write_whole(card, f"---\ndataset_info: {json.dumps({'features': features})}\n---\n", shared=True)
         with atomic(path, shared=True) as part:
             with closing((writer := WRITERS[path.suffix[1:]](part, schema)).file):
                 yield writer, refused
-            # these two before the shard, whose name says that all of it is done
+            # these two before the shard, which marks that everything is done
             if refused:
                 with written(self.bad(number), JsonLines) as bad:
                     bad.write(refused)
@@ -211,7 +211,7 @@ class ShardFolder:
         return paths
 
     def check(self, number: int) -> None:
-        """Raise if a shard is not what this run wrote for its lines."""
+        """Raise if a shard is not the one that this run wrote for its lines."""
         size, path, where = self.about["shard_size"], self.path(number), f"sums/{self.sums(number).name}"
         try:
             found = json.loads(self.sums(number).read_bytes())
@@ -288,7 +288,7 @@ class ShardFolder:
                 raise InputError(self.flag, None, f"{self.folder} was written by --shards", "choose another name")
             for name in ("shards", "sums", "bad"):
                 shutil.rmtree(self.folder / name, ignore_errors=True)
-            for name in ("total.json", "run.json"):  # this one last: until then a kill leaves a run to be resumed
+            for name in ("total.json", "run.json"):  # removed last: until then, a killed run can be resumed
                 (self.folder / name).unlink(missing_ok=True)
 
     def _read(self, name: str, fields: list[str], problem: str, remedy: str = "") -> Row:

@@ -1,4 +1,4 @@
-"""How well a score finds what is bad: area under the ROC curve, precision at a recall, intervals, calibration.
+"""How well a score detects bad items: area under the ROC curve, precision at a recall, intervals, calibration.
 
 Definitions: docs/methods.md, Checking a translation.
 """
@@ -49,7 +49,7 @@ def bootstrap(
 
 
 def calibration_error(probabilities: np.ndarray, labels: np.ndarray, bins: int = 10) -> float:
-    """Mean over bins of equal size of |mean probability - share of positives|, the bins in order of probability.
+    """Mean over bins of equal size of |mean probability - share of positives|; bins are ordered by probability.
 
     >>> calibration_error(np.array([0.2, 0.4, 0.9, 0.9]), np.array([False, True, True, True]), bins=2)
     0.15

@@ -24,7 +24,7 @@ MEASURES = ("comprehensiveness", "sufficiency")
 WordScores = Callable[[AttributionResult], np.ndarray]  # -> [target words, source words]
 Pair = tuple[tuple[int, ...], tuple[int, ...], int | None]  # ids of a source and a target, and the start token
 Scored = dict[Pair, np.ndarray]  # log-probabilities of the target's tokens
-Kept = Callable[[str, Callable[[], Any]], Any]  # name, function that computes -> what it returns
+Kept = Callable[[str, Callable[[], Any]], Any]  # (name, function) -> the function's result, computed or saved
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def faithfulness(
     Args:
         model: the translator that was explained.
         results: explanations at token level, with ids.
-        fractions: of the source words to erase, or to keep.
+        fractions: fractions of the source words to erase, or to keep.
         batch_size: sentences scored at a time.
         scores: computes word-level scores [target words, source words] from a result; None uses the result's own.
     """
@@ -111,12 +111,12 @@ def compare(
         methods: at least one, by any names, e.g. `{"lrp": LRP(model), "attention": AttentionWeights(model)}`.
         batch_size: sentences translated and explained at a time.
         generate: arguments of `generate()`.
-        kept: gets each method's name and a function that computes its losses; returns them, as computed or as saved.
+        kept: called with each method's name and a function that computes its losses; returns them, computed or saved.
     """
     if not methods:
         raise InputError("methods", None, "none given", "name at least one, e.g. {'lrp': LRP(model)}")
     translated = Pairs.translate(model, tokenizer, sources, batch_size, generate)
-    scored: Scored = {}  # what several methods erase is scored once
+    scored: Scored = {}  # pairs that several methods need are scored once
 
     def losses(method: AttributionMethod | None, some: Pairs, scored: Scored) -> list[Any]:
         if method is None:
@@ -177,7 +177,7 @@ def _losses(
     fractions: tuple[float, ...] = FRACTIONS,
     batch_size: int = 64,
 ) -> list[np.ndarray]:
-    """Losses [2, fractions, words] of each sentence; `scored` keeps what this model scored."""
+    """Losses [2, fractions, words] of each sentence; `scored` caches the model's scores."""
     plans = [list(_plan(r, fractions, scores)) for r in results]
     needed = {pair: None for plan in plans for _, *pairs in plan for pair in pairs if pair not in scored}
     _score(model, list(needed), batch_size, scored)
@@ -191,7 +191,7 @@ def _losses(
 
 
 def _plan(result: Any, fractions: tuple[float, ...], scores: WordScores) -> Iterator[tuple]:
-    """For each target word its subwords, the full pair, the pairs without the top words and those with only them."""
+    """For each target word: its subwords, the full pair, and the pairs without and with only the top words."""
     table, pair = scores(result), result.translation
     assert pair is not None  # checked by the caller
     numbers = [number for number, subwords in enumerate(result.source_side.positions) if subwords]

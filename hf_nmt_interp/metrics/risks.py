@@ -11,7 +11,7 @@ Risk = Callable[[Sequence[str], str], Sequence[float]]  # (candidates, reference
 
 
 def bleu(tokenize: str = "13a") -> Risk:
-    """-BLEU / 100 of words as sacrebleu tokenizes them (voita2021, appendix B)."""
+    """-BLEU / 100 with sacrebleu's tokenization into words (voita2021, appendix B)."""
     score = SentenceBLEU(tokenize)
     return lambda candidates, reference: [-0.01 * found for found in score(candidates, reference)]
 
@@ -41,12 +41,12 @@ RISKS: dict[str, Callable[[], Risk]] = {"bleu": bleu, "subword_bleu": subword_bl
 
 
 def make_risk(name: str) -> Risk:
-    """The risk of that name.
+    """The risk with this name.
 
     >>> [round(risk, 3) for risk in make_risk("bleu")(["the cat sat here", "a cat sat here"], "the cat sat here")]
     [-1.0, -0.595]
     """
-    check_choice("risk", name, RISKS, "give the trainer any other as a function")
+    check_choice("risk", name, RISKS, "pass other risks to the trainer as functions")
     return RISKS[name]()
 
 
@@ -54,15 +54,15 @@ def metric_risk(metric: Any, key: str, factor: float = -1.0) -> Risk:
     """A risk from an `evaluate` metric, which scores each candidate separately.
 
     Args:
-        metric: as `evaluate.load` returns it.
-        key: name of the score among those that it computes.
+        metric: a metric from `evaluate.load`.
+        key: name of one of its scores.
         factor: negative for a metric where higher is better.
     """
 
     def risk(candidates: Sequence[str], reference: str) -> list[float]:
         found = [metric.compute(predictions=[candidate], references=[reference]) for candidate in candidates]
         for figures in found:
-            check_choice("key", key, figures, "these are what the metric computes")
+            check_choice("key", key, figures, "these are the scores of the metric")
         return [factor * float(figures[key]) for figures in found]
 
     return risk

@@ -60,9 +60,9 @@ def _table(rows: Sequence[Row]) -> str:
 
 def plot_alignment(
     alignments: Sequence[WordAlignment],
-    path: str | Path,  # its ending sets the format; a CSV with one line per word pair is written next to it
-    sure: Sequence[Links] | None = None,  # gold links of each pair, framed by a full line
-    possible: Sequence[Links] | None = None,  # framed by a broken line; sure ones may be among them
+    path: str | Path,  # its extension sets the format; a CSV file with one line per word pair is written next to it
+    sure: Sequence[Links] | None = None,  # gold links of each pair, framed by a solid line
+    possible: Sequence[Links] | None = None,  # framed by a dashed line; may include sure links
 ) -> None:
     """A matrix for each sentence pair: shades of p(i | t), dots for found links, frames for gold links."""
     from matplotlib.lines import Line2D

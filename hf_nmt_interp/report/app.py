@@ -1,4 +1,4 @@
-"""A page to play with: type a sentence, see where its translation comes from. It shows the report's own view."""
+"""An interactive page: type a sentence and see where its translation comes from, in the view of the report."""
 
 import json
 import tempfile
@@ -23,7 +23,7 @@ _MOST = 2000  # characters of a sentence
 def explain_text(
     translators: Translators, source: str, target: str = "", methods: tuple[str, ...] = ("lrp",)
 ) -> dict[str, list[AttributionResult]]:
-    """Results for the page: for each model one per method.
+    """Results for the page: one per method for each model.
 
     Args:
         translators: models and their tokenizers, by label.
@@ -51,15 +51,15 @@ def explain_text(
 def mask_text(
     translators: Translators, found: Mapping[str, list[AttributionResult]], words: Sequence[int]
 ) -> dict[str, Masked]:
-    """What masking source words, given by index, changes for each model; empty if none are masked."""
+    """How masking source words, given by index, changes each model's output; empty if none are masked."""
     sides = {label: results[0].source_side.words for label, results in found.items()}
     if words and (others := [label for label, own in sides.items() if own != next(iter(sides.values()))]):
-        raise InputError("models", others[0], "splits the sentence into other words", "mask with one model at a time")
+        raise InputError("models", others[0], "splits the sentence differently", "mask with one model at a time")
     return {label: mask_words(*translators[label], found[label][0], words) for label in found} if words else {}
 
 
 def changes(masked: Mapping[str, Masked]) -> str:
-    """How masking changed the log-probability of each target word, and what is translated now, as lines of text."""
+    """The change of each target word's log-probability by masking, and the new translation, as lines of text."""
     lines = []
     for label, one in masked.items():
         words = "  ".join(f"{word} {change:+.2f}" for word, change in zip(one.target, one.changes, strict=True))
@@ -69,7 +69,7 @@ def changes(masked: Mapping[str, Masked]) -> str:
 
 
 def page_of(found: Mapping[str, list[AttributionResult]]) -> Any:
-    """The results as `render` takes them."""
+    """The results in the format of `render`."""
     return found if len(found) > 1 else next(iter(found.values()))
 
 
@@ -77,8 +77,8 @@ def make_app(translators: Translators, title: str = "Where does each word come f
     """The app as gradio Blocks; `launch()` serves it.
 
     Args:
-        translators: models and their tokenizers, by label; the first is chosen at the start.
-        title: of the page.
+        translators: models and their tokenizers, by label; the first is selected at the start.
+        title: title of the page.
     """
     try:
         import gradio as gr
@@ -91,7 +91,7 @@ def make_app(translators: Translators, title: str = "Where does each word come f
     ) -> tuple[Any, ...]:
         methods = tuple(dict.fromkeys([method, *([other] if other != "none" else [])]))
         models = {label: translators[label] for label in chosen or labels[:1]}
-        masked = masked if source == last else []  # the words of another sentence
+        masked = masked if source == last else []  # they belong to another sentence
         try:
             found = explain_text(models, source, target, methods)
             lost = mask_text(models, found, masked)

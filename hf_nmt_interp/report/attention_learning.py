@@ -24,7 +24,7 @@ def write_learning(
     """Write rows, curves and figure of all snapshots in a study's folder; return the tables of `learning_text`.
 
     Args:
-        folder: of the study.
+        folder: folder of the study.
         paper: dataset of the paper whose rows are shown for comparison.
         performance: metric for xi, "accuracy" or "bleu".
         on: sets whose snapshots are read; "train" has separate files, whose names end in `-train`.
@@ -80,7 +80,7 @@ def learning_rows(
 
 
 def plot_agreement(curves: Sequence[Row], path: str | Path) -> None:
-    """Agreements and performance of `learning_curves` over training steps; their numbers go into a CSV file."""
+    """Plot agreements and performance of `learning_curves` over training steps; the numbers are saved as CSV."""
     names = list(dict.fromkeys(row["statistic"] for row in curves))
     levels = ("A(random)", "A(alpha,beta)")
     agreements = {name: _symbols(name) for name in names if name.startswith("A(") and name not in levels}

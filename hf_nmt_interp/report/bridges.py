@@ -58,14 +58,14 @@ def to_dataset(results: AttributionResult | Iterable[AttributionResult]) -> Any:
     if not rows:
         raise InputError("results", None, "none given", "a dataset needs at least one")
     for row in rows:
-        row["settings"] = str(row["settings"])  # methods have different ones
+        row["settings"] = str(row["settings"])  # they differ between methods
     return Dataset.from_list(rows)
 
 
 def to_inseq(results: AttributionResult | Iterable[AttributionResult]) -> Any:
     """Inseq's `FeatureAttributionOutput`, for its viewers, aggregators and files; needs the extra `inseq`.
 
-    Its rows are the tokens that contribute, its columns the steps; the start token, `<s>`, is the first of the target.
+    Rows are the contributing tokens, columns the steps; the start token, `<s>`, is the first token of the target.
     Log-probabilities become the step score `logprob`.
 
     >>> import hf_nmt_interp as hni

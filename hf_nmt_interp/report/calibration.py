@@ -24,10 +24,10 @@ def calibration_rows(reports: Sequence[CalibrationReport]) -> list[Row]:
 
 
 def plot_calibration(reports: Sequence[CalibrationReport], folder: str | Path, kind: str = "svg") -> list[Path]:
-    """Figures 2 and 4 to 7 and table 5 of lu2021 as files in a folder, each with its numbers in a CSV file.
+    """Write figures 2 and 4 to 7 and table 5 of lu2021 to a folder, each with its numbers in a CSV file.
 
-    Masks by alpha need two models with known alpha, and show BLEU if it is in `about`. Plain translators are only in
-    the correlation with gradients.
+    Masks by alpha need two models with known alpha, and include BLEU if it is in `about`. Plain translators are only
+    shown in the correlation with gradients.
     """
     check_choice("kind", kind, FIGURE_FORMATS)
     folder = Path(folder)
@@ -68,7 +68,7 @@ def _grouped(rows: Sequence[Row], name: str) -> dict[str, list[Row]]:
 
 
 def _by_layer(layers: Sequence[Row], label: str, names: dict[str, str]) -> tuple[list[Row], Any]:
-    """Rows of these columns, and what draws them as bars: one per model and column, named by both."""
+    """Rows of these columns, and the function that draws them as bars, one per model and column."""
 
     def draw(axis: Any, rows: list[Row]) -> None:
         models = _grouped(rows, "model").items()

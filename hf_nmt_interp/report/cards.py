@@ -33,12 +33,12 @@ _SENTENCES = {"de": "Die Katze schläft auf dem Sofa.", "en": "The cat is sleepi
 
 
 def model_card(folder: str | Path, about: dict[str, Any] | None = None) -> str:
-    """The card of a translator: its metadata, what it is, where its translations come from, how to use it.
+    """The card of a translator: metadata, description, where its translations come from, and how to use it.
 
     Args:
         folder: the exported model.
-        about: what the folder does not have, all optional: name, base_model (its name on the Hub), started_from (what
-            else it is called), datasets (a list), license (as the Hub spells it), license_name, source_lang,
+        about: optional data that is not in the folder: name, base_model (its Hub id), started_from (its other name),
+            datasets (a list), license (as the Hub spells it), license_name, source_lang,
             target_lang, data, test_name, note, risk, command, arguments (a dictionary), results (of a run:
             train_steps, train_seconds, test_bleu, test_chrf), curve (from `curve_of`), usage and usage_language.
     """
@@ -46,7 +46,7 @@ def model_card(folder: str | Path, about: dict[str, Any] | None = None) -> str:
     for name, value in about.items():
         check_choice("about", name, _KNOWN)
         if isinstance(value, str) and name not in ("note", "command", "usage"):
-            about[name] = " ".join(value.split())  # in one line
+            about[name] = " ".join(value.split())  # on one line
     folder = Path(folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     about.setdefault("name", folder.name)
@@ -74,7 +74,7 @@ def model_card(folder: str | Path, about: dict[str, Any] | None = None) -> str:
 
 
 def usage(name: str, config: dict[str, Any], source_lang: str | None = None) -> str:
-    """Python lines that translate and explain."""
+    """Python code that translates and explains a sentence."""
     remote = ", trust_remote_code=True" if config.get("auto_map") else ""
     method = "attention" if config["model_type"].startswith(("luong", "conv")) else "lrp"
     sentence = _SENTENCES.get(source_lang or "en", _SENTENCES["en"])
@@ -84,7 +84,7 @@ def usage(name: str, config: dict[str, Any], source_lang: str | None = None) -> 
 def curve_of(model: Any, tokenizer: Any, pairs: list[tuple[str, str]], data: str, method: str = "lrp") -> dict | None:
     """Source contribution by target position over sentence pairs: method, sentences, data (what they are) and rows.
 
-    None without pairs; no rows if the method has no rules for the model.
+    None without pairs; no rows if the method does not support the model.
     """
     from hf_nmt_interp.analysis.contributions import mean_curve
     from hf_nmt_interp.attribution import METHODS
@@ -104,7 +104,7 @@ def curve_of(model: Any, tokenizer: Any, pairs: list[tuple[str, str]], data: str
 
 
 def _metadata(about: dict[str, Any], config: dict[str, Any], results: dict[str, Any], pair: str) -> str:
-    """The card's head, as huggingface_hub writes it."""
+    """The card's metadata block, as huggingface_hub writes it."""
     datasets = about.get("datasets") or None
     task = {"task_type": "translation", "task_name": f"Translation {pair}".strip(), "dataset_args": pair or None}
     data: Any = {"dataset_type": (datasets or ["unknown"])[0], "dataset_name": about.get("test_name") or "test"}
@@ -155,7 +155,7 @@ def _facts(folder: Path, config: dict[str, Any], about: dict[str, Any], results:
 
 
 def _alignment(config: dict[str, Any]) -> str | None:
-    """What aligns words: an alignment head, or a head of the cross-attention."""
+    """The head that aligns words: an alignment head, or a head of the cross-attention."""
     if "alignment_heads" in config:
         return f"reads decoder layer {config['alignment_layer']}, {config['alignment_heads']} heads"
     own = config.get("alignment") or {}
@@ -163,7 +163,7 @@ def _alignment(config: dict[str, Any]) -> str | None:
 
 
 def _cell(text: Any) -> str:
-    r"""Text for a heading or a cell of a table, in one line and without raw HTML.
+    r"""Text for a heading or a table cell, on one line and without raw HTML.
 
     >>> _cell("a | <b>\n# c")
     'a \\| &lt;b&gt; # c'
@@ -172,12 +172,12 @@ def _cell(text: Any) -> str:
 
 
 def _code(text: Any) -> str:
-    """Text for code in a cell of a table."""
+    """Text as code in a table cell."""
     return " ".join(str(text).split()).replace("`", "'").replace("|", "\\|")
 
 
 def _fence(text: str) -> str:
-    """Backticks around a block of code: more than any in the text."""
+    """The fence of a code block: more backticks than any run in the text."""
     return "`" * (1 + max([2, *(len(found) for found in re.findall("`+", text))]))
 
 
@@ -207,7 +207,7 @@ def _weights(folder: Path, config: dict[str, Any]) -> tuple[int, int]:
 
 
 def rename_card(text: str, name: str) -> str:
-    r"""A card of `model_card` with another name in its head, title and usage.
+    r"""A card of `model_card` with another name in its metadata, title and usage.
 
     >>> print(rename_card('---\nmodel_name: run\n---\n\n# run\n\nname = "run"', "me/nmt"))
     ---

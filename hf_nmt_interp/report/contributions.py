@@ -27,10 +27,10 @@ _LABELS = {
 
 
 def plot_contributions(study: ContributionStudy, path: str | Path, statistics: Sequence[str] | None = None) -> None:
-    """Curves with confidence intervals: one panel per statistic; lines are models, or the prefixes of one model.
+    """Plot curves with confidence intervals: one panel per statistic; lines are models, or the prefixes of one model.
 
-    The first step, which sees no prefix, is left out. Numbers are written to a CSV file next to the figure, whose
-    ending sets the format (.svg, .pdf, .png). Without `statistics` all of the study are shown.
+    The first step, which has no prefix, is left out. Numbers are written to a CSV file next to the figure, whose
+    extension sets the format (.svg, .pdf, .png). Without `statistics`, all statistics of the study are shown.
     """
     asked = statistics or STUDIED
     for name in asked:
@@ -64,7 +64,7 @@ def _curve(axis: Any, rows: list[Row], name: str, style: dict[str, Any]) -> None
 
 
 def plot_training(study: ContributionStudy, path: str | Path) -> None:
-    """Means over positions and sentences against the step that names a model, a line for each kind of prefix."""
+    """Plot means over positions and sentences against the step in a model's name, one line per kind of prefix."""
     means = study.means()
     steps = {name: _step(name) for name in study.names("model")}
     prefixes, kept = study.names("prefix"), [s for s in _LABELS if any(row["statistic"] == s for row in means)]
@@ -97,7 +97,7 @@ def write_study(study: ContributionStudy, path: Path, results: Mapping[str, Row]
 def table_rows(means: Sequence[Row], results: Mapping[str, Row]) -> list[Row]:
     """A row for each model, prefix and, if there are several, lengths: BLEU, means, minutes of training.
 
-    `results` are those in `results.json` of each model's training; empty for one that was not trained.
+    `results` contains the `results.json` of each model's training run; empty for a model without one.
 
     >>> row = {"model": "mrt", "prefix": "random", "statistic": "source_entropy", "mean": 1.5}
     >>> table_rows([row], {"mrt": {"test_bleu": 40.25, "train_seconds": 90, "train_cpu_seconds": 60}})

@@ -20,7 +20,7 @@ NO_ROLE = "none"
 
 
 def role_colours() -> dict[str, str]:
-    """A colour for each role, and for heads without one: from light to dark, so that text can be read on them."""
+    """A colour for each role, and for heads without one; text is readable on all of them."""
     roles = [name for name, score in HEAD_SCORES.items() if score.has_roles]
     return dict(zip(roles, cycle(reversed(PALETTE)), strict=False)) | {NO_ROLE: "#EEEEEE"}
 
@@ -44,7 +44,7 @@ def _line(row: Row) -> dict[str, Any]:
 
 
 def plot_heads(report: HeadReport, path: str | Path, kind: str = "encoder") -> None:
-    """Relevance, confidence and roles of a kind's heads, in each layer the most relevant left (voita2019, fig. 1)."""
+    """Plot relevance, confidence and roles of the heads of a kind, most relevant first (voita2019, figure 1)."""
     layers: dict[int, list[Row]] = defaultdict(list)
     for row in sorted(report.of_kind(kind), key=_order):
         layers[row["layer"]].append(row)
@@ -76,7 +76,7 @@ def plot_heads(report: HeadReport, path: str | Path, kind: str = "encoder") -> N
 
 
 def _cell(axis: Any, column: int, layer: int, row: Row, rectangle: Any) -> None:
-    """One head: its number, a stripe for each kind of role it has, and their details as text."""
+    """Draw one head: its number, a stripe for each of its roles, and their details as text."""
     roles, colours = row["roles"], role_colours()
     kinds = list(dict.fromkeys(role.partition(":")[0] for role in roles)) or [NO_ROLE]
     share = 0.94 / len(kinds)
@@ -89,7 +89,7 @@ def _cell(axis: Any, column: int, layer: int, row: Row, rectangle: Any) -> None:
 
 
 def plot_gate_history(history: str | Path, path: str | Path) -> None:
-    """Expected number of open heads of each kind and of its layers over the steps of a `gates.csv` of `L0Trainer`."""
+    """Plot the expected number of open heads of each kind and layer over the steps of an `L0Trainer`'s `gates.csv`."""
     try:
         text = Path(history).read_text(encoding="utf-8")
         rows = csv.DictReader(text.splitlines())
@@ -108,7 +108,7 @@ def plot_gate_history(history: str | Path, path: str | Path) -> None:
 
 
 def _open_heads(axis: Any, gates: list[Any]) -> None:
-    """A line for each name of gates (name, step, open): their sum at each step."""
+    """Draw a line for each name in gates (name, step, open): their sum at each step."""
     lines: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     for name, step, is_open in gates:
         lines[name][step] += is_open

@@ -14,7 +14,7 @@ from hf_nmt_interp.analysis.head_maps import HeadMaps
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.report.records import linked_sources, method_name, record, shares
 
-_DIGITS = 4  # of every number on the page
+_DIGITS = 4  # significant digits of every number on the page
 Results = Iterable[AttributionResult]
 
 
@@ -26,10 +26,11 @@ def render(
     """A page with a card for each sentence: heat map, shares of source and prefix, log-probabilities.
 
     Args:
-        results: of subwords (the page can then switch to words) or of words; neighbours that explain the same source
-            by different methods share a card. To compare models, a dictionary from names to results.
-        title: of the page.
-        heads: attention heads of each result (of the first model), see `head_maps`; a card shows those of its first.
+        results: results of subwords (the page can then switch to words) or of words; consecutive results for the same
+            source with different methods share a card. To compare models, a dictionary from names to results.
+        title: title of the page.
+        heads: attention heads of each result (of the first model), see `head_maps`; a card shows those of its first
+            result.
     """
     if isinstance(results, Mapping):
         labels, rows = list(results), list(zip(*results.values(), strict=True))
@@ -69,14 +70,14 @@ def frame(results: Iterable[AttributionResult], height: int = 520, most: int = 1
 
 
 def _view(label: str, result: AttributionResult) -> dict[str, Any]:
-    """One explanation of a card, by subwords (if known) and by words."""
+    """One explanation on a card, by subwords (if known) and by words."""
     name = ": ".join(filter(None, [label, method_name(result)]))
     levels = {level.level: _level(level) for level in (result, result.to_words())}
     return {"name": name, "target": result.target_side.text, **levels}
 
 
 def _heads(kind: HeadMaps) -> dict[str, Any]:
-    """Weights of a kind of heads as bytes, a fifth of the size of decimal numbers."""
+    """Weights of one kind of heads as bytes, which take a fifth of the size of decimal numbers."""
     layers = []
     for layer, (numbers, weights) in kind.layers.items():
         levels = np.rint(255 * np.clip(weights, 0, 1)).astype(np.uint8)
@@ -91,7 +92,7 @@ def _names(cards: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _level(result: AttributionResult) -> dict[str, Any]:
-    """What the page's script draws."""
+    """The data that the page's script draws."""
     whole = record(result, _DIGITS) | {"unchosen": [not chosen for chosen in result.chosen or ()]}
     kept = (
         "source_tokens", "target_tokens", "source_special", "target_special", "source", "prefix", "start", "unchosen"
@@ -107,6 +108,6 @@ def environment() -> Environment:
     """The Jinja environment of the templates."""
     loader = FileSystemLoader(Path(__file__).parent / "templates")
     environment = Environment(loader=loader, autoescape=True, trim_blocks=True)
-    # `tojson` also escapes <, > and &, so that nothing in the data can end the script element
+    # `tojson` also escapes <, > and &, so data cannot end the script element
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
     return environment

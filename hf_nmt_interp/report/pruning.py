@@ -1,4 +1,4 @@
-"""Comparison of pruning runs: BLEU by heads, what the kept heads do and where they are.
+"""Comparison of pruning runs: BLEU by number of heads, and roles and layers of the remaining heads.
 
 voita2019, figures 7 to 10 and table 2.
 """
@@ -21,20 +21,20 @@ from hf_nmt_interp.text.tables import csv_text
 
 Head = tuple[str, int, int]  # kind, layer, number
 RESULTS, REPORT, GATES = "results.json", "heads.json", "gates.csv"
-DECIDED = 0.05  # distance from 0 or 1 up to which a gate's probability of being open counts as decided
+DECIDED = 0.05  # a gate is decided if its probability of being open is this close to 0 or 1
 
 
 @dataclass
 class PrunedModel:
     """A pruned translator."""
 
-    name: str  # of the run's folder, or "before"
-    heads: dict[str, list[int]]  # how many of each layer, for each kind
-    parameters: int  # of the whole model
+    name: str  # name of the run's folder, or "before"
+    heads: dict[str, list[int]]  # number in each layer, by kind
+    parameters: int  # of the entire model
     penalty: float | None  # lambda of the run, None before pruning
     scores: dict[str, float]  # of the test, e.g. {"test_bleu": 40.1}
-    roles: dict[Head, list[str]]  # where a report tells them; heads that were most relevant before pruning first
-    decided: float | None = None  # share of the gates that ended nearly open or nearly closed
+    roles: dict[Head, list[str]]  # from a report, if there is one; sorted by relevance before pruning
+    decided: float | None = None  # share of the gates that are nearly open or nearly closed at the end
     scratch: float | None = None  # BLEU of a model trained from scratch with the same heads
 
     def row(self) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class PrunedModel:
         }
 
     def kinds_of_roles(self, kind: str = "encoder") -> dict[str, list[str]]:
-        """For each head of a kind, named layer.number, its roles without details, or "none"; sorted by the first."""
+        """Roles of each head of a kind, named layer.number, without details, or "none"; sorted by the first role."""
         order, own = list(role_colours()), [(place, roles) for (of, *place), roles in self.roles.items() if of == kind]
         kinds = [(place, list(dict.fromkeys(r.partition(":")[0] for r in roles)) or [NO_ROLE]) for place, roles in own]
         found = [(f"{layer}.{head}", roles) for (layer, head), roles in kinds]
@@ -66,7 +66,7 @@ def read_runs(
 ) -> list[PrunedModel]:
     """The translator before pruning, then the pruned model of each run of `train_l0.py`, most heads first.
 
-    Roles are those of `heads.json` where the verb `heads` wrote one: in a run's folder, and the file `before`.
+    Roles come from the reports of the verb `heads`: `heads.json` in a run's folder, and the file `before`.
     `scratch` maps names of runs to output folders of models trained from scratch with the same heads.
     """
     scratch = scratch or {}
@@ -88,10 +88,10 @@ def read_runs(
             found = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
             models.append(model_of(folder.name, found["pruned"], found["penalty"], rows))
             models[-1].decided = decided_gates(folder / GATES) if (folder / GATES).exists() else None
-        except (OSError, KeyError, TypeError, ValueError) as error:  # none, another one, or half of one
+        except (OSError, KeyError, TypeError, ValueError) as error:  # missing, another file, or incomplete
             remedy = "it is written at the end of a run"
             raise InputError(str(folder), None, f"has no {RESULTS} of train_l0.py", remedy) from error
-        if first is None or "test_bleu" in found["before"]:  # one of the runs may have tested it
+        if first is None or "test_bleu" in found["before"]:  # one of the runs may have scored it
             first = found["before"]
     if first is None:
         raise InputError("folders", None, "none given", "give at least one output folder of train_l0.py")
@@ -123,10 +123,10 @@ def _head(row: Row) -> Head:
 
 
 def plot_pruning(models: Sequence[PrunedModel], path: str | Path) -> None:
-    """BLEU against the heads that are left, and the encoder's heads by role, a column for each model with a report.
+    """Plot BLEU against the remaining heads, and the encoder's heads by role, one column per model with a report.
 
-    Heads of the same role are in order of their relevance before pruning, the most relevant at the bottom. A panel
-    without models, e.g. of roles without a report, is left out.
+    Heads with the same role are sorted by relevance before pruning, the most relevant at the bottom. Empty panels,
+    e.g. roles without a report, are left out.
     """
     scored = [model for model in models if "test_bleu" in model.scores]
     known = [model for model in models if model.kinds_of_roles()]
@@ -167,7 +167,7 @@ def _draw_roles(axis: Any, models: Sequence[PrunedModel]) -> None:
 
 
 def plot_layers(models: Sequence[PrunedModel], path: str | Path) -> None:
-    """Heads left of each kind for each model (figure 9), and of each layer of each kind (figure 10)."""
+    """Plot the remaining heads of each kind for each model (figure 9), and of each layer and kind (figure 10)."""
     kinds = list(models[0].heads)
     figure, axes = panels(1, 1 + len(kinds), (2.6, 2.6))
     names = [model.name for model in models]

@@ -8,7 +8,7 @@ import numpy as np
 from hf_nmt_interp.attribution.registry import METHODS
 from hf_nmt_interp.attribution.result import AttributionResult
 
-RELIANT = 0.7  # source shares below this: the earlier words of the translation matter
+RELIANT = 0.7  # below this source share, the earlier words of the translation are shown
 
 
 def record(result: AttributionResult, digits: int = 7) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def plain(values: Any, digits: int = 7) -> Any:
     size = np.where(finite & (array != 0), np.abs(array), 1)
     places = np.clip(digits - 1 - np.floor(np.log10(size)).astype(int), -300, 300)
     up = 10.0 ** np.abs(places)
-    # a whole number divided by a power of ten is the double nearest to the decimal: it prints as short as that
+    # an integer divided by a power of ten is the double nearest to the decimal, so it prints as short
     rounded = np.where(places >= 0, np.rint(array * up) / up, np.rint(array / up) * up)
     exact = np.abs(places) <= 22  # above, powers of ten are not exact
     if not exact.all():
@@ -68,7 +68,7 @@ def scores(result: AttributionResult) -> Iterator[dict[str, Any]]:
 
 
 def method_name(result: AttributionResult) -> str:
-    """Name of the method and its settings, except those that make it explain the words shown."""
+    """Name of the method and its settings, except `word_settings`."""
     own = METHODS[result.method].word_settings if result.method in METHODS else {}
     told = [f"{name} {value}" for name, value in result.settings.items() if own.get(name) != value]
     settings = ", ".join(told)
@@ -76,7 +76,7 @@ def method_name(result: AttributionResult) -> str:
 
 
 def shares(result: AttributionResult) -> np.ndarray | None:
-    """[T], how much of each step came from the source; None for methods that do not share out a fixed total.
+    """[T], the source's share of each step; None for methods that do not divide a fixed total.
 
     Attention sums to 1 on each side, and gradients have no total: they do not weigh source against prefix.
     """
@@ -85,7 +85,7 @@ def shares(result: AttributionResult) -> np.ndarray | None:
 
 
 def linked_sources(result: AttributionResult) -> list[list[int]]:
-    """For each target token the source tokens whose words are linked to its word."""
+    """The source tokens whose words are linked to the word of each target token."""
     own: dict[int, list[int]] = {}
     for i, word in enumerate(result.source_side.word_ids):
         if word is not None:
@@ -95,17 +95,17 @@ def linked_sources(result: AttributionResult) -> list[list[int]]:
 
 
 def best_sources(result: AttributionResult) -> list[tuple[int, float] | None]:
-    """For each target token its best source token and that one's share p(i | t) proportional to max(0, score).
+    """The best source token of each target token and its share p(i | t), proportional to max(0, score).
 
-    Special tokens are left out; None if nothing else or no positive score is left.
+    Special tokens are left out; None if there are no other tokens or no positive scores.
     """
     return _best(result.source, result.source_side.special)
 
 
 def best_earlier(result: AttributionResult) -> list[tuple[int, float] | None]:
-    """The same for the target tokens before it, but None where at least `RELIANT` of the step came from the source.
+    """The same for earlier target tokens; None where the source share of the step is at least `RELIANT`.
 
-    None everywhere if the method does not share out a fixed total.
+    None everywhere if the method does not divide a fixed total.
     """
     share, best = shares(result), _best(np.tril(result.prefix, -1), result.target_side.special)
     return [found if share is not None and share[t] < RELIANT else None for t, found in enumerate(best)]

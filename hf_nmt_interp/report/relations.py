@@ -14,17 +14,17 @@ _WIDEST = 10  # relative positions drawn on each side
 
 
 def syntax_table(report: HeadReport) -> Table:
-    """For each relation and direction the encoder's best head, its accuracy, and that of the best fixed position."""
+    """The encoder's best head for each relation and direction, its accuracy, and that of the best fixed position."""
     rows = [row | {name: f"{row[name]:.0%}" for name in ("accuracy", "baseline")} for row in report.syntax()]
     return table(rows)
 
 
 def plot_relations(report: HeadReport, path: str | Path) -> None:
-    """Where dependents are relative to their heads, and the best head of each relation against the baseline.
+    """Plot where dependents are relative to their heads, and the best head of each relation against the baseline.
 
     Args:
-        report: of `head_report` with trees.
-        path: of the figure; its ending sets the format (.png, .svg, .pdf).
+        report: a report of `head_report` with trees.
+        path: path of the figure; its extension sets the format (.png, .svg, .pdf).
     """
     rows, dependents = report.syntax(), report.about.get("dependents")
     if not rows or not dependents:

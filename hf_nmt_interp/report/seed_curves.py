@@ -14,7 +14,7 @@ FIELDS = ("curve", "seed", "step", "value")
 
 
 def plot_seeds(rows: Sequence[dict[str, Any]], path: str | Path, label: str) -> None:
-    """Values of rows of `FIELDS` against training steps; the median over seeds is drawn thick.
+    """Plot rows with `FIELDS` against training steps; the median over seeds is a thick line.
 
     The rows are written to a CSV file next to the figure; `label` names the values.
     """

@@ -1,4 +1,4 @@
-"""Tables 3 to 8, 10 and 11 of snell2021, in percent, as the paper prints them (its stars included)."""
+"""Tables 3 to 8, 10 and 11 of snell2021, in percent, as printed in the paper (including its stars)."""
 
 from hf_nmt_interp.studies.attention_learning import PAIRS
 
@@ -82,7 +82,7 @@ DATA_SETS = tuple(_ROWS[5])
 
 
 def paper_row(table: int, data_set: str) -> dict[str, str]:
-    """Cells of a data set in a table by their names, with those of tables 10 and 11; {} if the table has no such row.
+    """Cells of a data set in a table by name, with those of tables 10 and 11; {} if the table has no such row.
 
     >>> paper_row(4, "Multi30k")["xi*"], paper_row(4, "IMDB")
     ('37.89', {})

@@ -11,17 +11,17 @@ from hf_nmt_interp.text.files import atomic, write_whole
 # Okabe and Ito's palette is safe for colour-blind readers; dashes distinguish lines without colours
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("-", "--", "-.", ":")
-HATCHES = ("", "//", "..", "xx")  # tell bars apart without colours
-SHADES = "cividis"  # map of numbers to colours that rises in lightness
+HATCHES = ("", "//", "..", "xx")  # distinguish bars without colours
+SHADES = "cividis"  # colour map with increasing lightness
 _STYLE: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "svg.hashsalt": "hf_nmt_interp",  # the same figure, the same file
+    "svg.hashsalt": "hf_nmt_interp",  # makes files reproducible
 }
 
 
 def line_styles(number: int) -> list[dict[str, Any]]:
-    """Colour and dash of each line; more lines than colours are taken for a sequence, from dark to light.
+    """Colour and dash of each line; if there are more lines than colours, they form a sequence from dark to light.
 
     >>> line_styles(2)[1]
     {'color': '#D55E00', 'linestyle': '--'}
@@ -34,14 +34,14 @@ def line_styles(number: int) -> list[dict[str, Any]]:
 
 
 def draw_lines(axis: Any, lines: Mapping[str, Iterable[tuple[float, float]]], **look: Any) -> None:
-    """A line through the points (x, y) of each name."""
+    """Draw a line through the points (x, y) of each name."""
     for (name, points), style in zip(lines.items(), line_styles(len(lines)), strict=True):
         x, y = list(zip(*points, strict=True)) or ((), ())
         axis.plot(x, y, label=name, **style, **look)
 
 
 def panels(rows: int, columns: int, size: tuple[float, float] = (3.4, 2.6), **grid: Any) -> tuple[Any, Any]:
-    """A figure and its axes [rows, columns], each of a size in inches; for `grid` see `Figure.subplots`."""
+    """A figure and its axes [rows, columns], each of this size in inches; for `grid` see `Figure.subplots`."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -67,7 +67,7 @@ def panel_lines(lines: int, number: int, size: tuple[float, float] = (3.4, 2.6))
 
 
 def bars(axis: Any, groups: Sequence[tuple[str, Sequence[float | None]]], labels: Sequence[Any]) -> None:
-    """Grouped bars: one group per label, one colour and hatch per name; None is 0."""
+    """Draw grouped bars: one group per label, one colour and hatch per name; None is 0."""
     width = 0.8 / len(groups)
     for number, (name, values) in enumerate(groups):
         at = [i - 0.4 + width * (number + 0.5) for i in range(len(labels))]
@@ -78,7 +78,7 @@ def bars(axis: Any, groups: Sequence[tuple[str, Sequence[float | None]]], labels
 
 
 def save(figure: Any, path: str | Path, numbers: str) -> None:
-    """Write the figure, as .svg, .pdf or .png, and its numbers, as CSV text, under the same name with the ending .csv.
+    """Write the figure as .svg, .pdf or .png, and its numbers, given as CSV text, to a .csv file of the same name.
 
     `$` and backslashes in words and names are plain characters; only tick labels of log scales are formulas.
     """
@@ -103,7 +103,7 @@ def save(figure: Any, path: str | Path, numbers: str) -> None:
 
 
 def legend_below(figure: Any, axis: Any, names: Sequence[str] | None = None) -> None:
-    """One legend for all panels, of one panel's lines; none for a single line."""
+    """Add one legend for all panels, with the lines of one panel; none for a single line."""
     lines, labels = axis.get_legend_handles_labels()
     if len(names or labels) > 1:
         figure.legend(lines, labels, loc="outside lower center", ncols=min(len(labels), 5), frameon=False, fontsize=8)

@@ -62,7 +62,7 @@ def show(result: AttributionResult, console: Console) -> None:
 
 
 def legend(*results: AttributionResult) -> Text:
-    """What the columns mean, and which methods made them."""
+    """Print what the columns mean, and which methods produced them."""
     text = "most relevant: the source word that contributed most, and its share of the source's part. log p: in nats."
     if any(shares(result) is not None for result in results):
         text = "from the source: its part of the decision; the rest came from the words before. " + text
@@ -98,7 +98,7 @@ def _cell(value: Any) -> Text:
 
 
 def _numbered(result: AttributionResult, side: str, links: Sequence[Sequence[int]], ascii_only: bool) -> Text:
-    """A sentence whose words carry the numbers of source words, counted from 1."""
+    """A sentence whose words are marked with the numbers of source words, counted from 1."""
     tokens = getattr(result, f"{side}_tokens")
     special = getattr(result, f"{side}_side").special
     text = Text(overflow="fold")

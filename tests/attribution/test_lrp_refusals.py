@@ -128,7 +128,7 @@ def test_mixed_precision_is_left_out(family):
     assert hasattr(model, "_original_forward")
     assert torch.equal(LRP(model)(**batch).source, plain)
     model.register_forward_hook(lambda module, args, output: None)
-    with pytest.raises(InputError, match="model: it has hooks besides accelerate's mixed precision; explain what"):
+    with pytest.raises(InputError, match="model: it has hooks besides accelerate's mixed precision; pass accelerator"):
         LRP(model)(**batch)
 
 

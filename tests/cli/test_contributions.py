@@ -69,7 +69,7 @@ def test_the_pairs_that_a_study_uses_are_counted(run, model_folder, files):
     used, err = counted()
     row = rows_of(run("contributions", *files, "--compare", f"a={model_folder}"))[0]
     lengths = f"of {row['source_tokens']} source and {row['target_tokens']} target tokens"
-    given, more = len(SOURCES), "(--lengths and --within take more)\n"
+    given, more = len(SOURCES), "(--lengths and --within select more)\n"
     assert 1 < used < given
     others = f"the other {given - used} have other lengths"
     assert err == f"used {used} of {given} pairs: those {lengths}; {others} {more}"

@@ -55,7 +55,7 @@ def test_both_directions_if_the_reverse_is_known(run, model_folder, tiny, files)
 
 def test_a_preset_leaves_no_method_to_choose(run, model_folder, files, tmp_path) -> None:
     err = run("align", "--preset", "fast", "--method", "lrp", *files).err
-    assert "--preset: 'fast' chooses --method, too; give one of them" in err
+    assert "--preset: 'fast' also chooses --method; give one of them" in err
     (tmp_path / "en").write_text("\n\n", encoding="utf-8")
     (tmp_path / "de").write_text("\n\n", encoding="utf-8")
     err = run("align", "--model", model_folder, "--preset", "balanced", *files).err

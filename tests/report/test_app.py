@@ -50,7 +50,7 @@ def test_masked_words_change_the_log_probability(box) -> None:
 
 def test_words_are_masked_only_where_models_agree_on_them(box) -> None:
     found = explain_text(box, "I like tea.") | {"other": explain_text(box, "You like tea.")["box"]}
-    with pytest.raises(InputError, match="models: 'other' splits the sentence into other words"):
+    with pytest.raises(InputError, match="models: 'other' splits the sentence differently"):
         mask_text(box | {"other": box["box"]}, found, [0])
 
 

@@ -2,8 +2,8 @@
 
 To add one: write the module and add its name to `VERBS`. The module has a docstring (summary, description, `Examples:`
 that run), `add_arguments(parser)` and `run(args)`. Arguments that name files have a type of `cli.paths`. If it runs
-over corpora, `JOB` is its subclass of `cli.sharded_run.Job`: rows, their schema and how shards are merged. Its top
-imports nothing heavy, so that `--help` stays fast.
+over corpora, `JOB` is its subclass of `cli.sharded_run.Job`: rows, their schema and how shards are merged. Heavy
+imports are inside functions, so `--help` stays fast.
 """
 
 from importlib import import_module

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 PRESETS = {"fast": "", "balanced": "+saliency:aggregate=li2016", "best": "+saliency:aggregate=li2016+smoothgrad"}
 FORMATS = ("pharaoh", "json")
 _SHOWN = "source", "target", "links", "scores"  # of a line as JSON
-_BOX = {"demo:en-de": "demo:de-en", "demo:de-en": "demo:en-de"}  # translators that know their reverse
+_BOX = {"demo:en-de": "demo:de-en", "demo:de-en": "demo:en-de"}  # translators with a known reverse direction
 _WORD = re.compile(r"[^ \t\r\v\f]+")  # other spaces, like U+00A0, may be part of a word
 
 
@@ -123,16 +123,16 @@ def run(args: argparse.Namespace) -> None:
         return
     if not args.source:
         raise InputError("SOURCE", None, "no file", "give the sentences, and their translations if there are any")
-    if args.resume and not (args.output and args.output.beside()):  # a device has nothing beside it
+    if args.resume and not (args.output and args.output.beside()):  # a device has no side files
         raise InputError("--resume", None, "needs --output")
     _run_text(args)
 
 
 def _apply_preset(args: argparse.Namespace) -> None:
-    """What a preset says about both directions; the methods follow when the attention is chosen."""
+    """Settings of a preset for both directions; its methods are set when the attention is chosen."""
     for name in ("method", "set", "symmetrize", "joint"):
         if getattr(args, name):
-            raise InputError("--preset", args.preset, f"chooses --{name}, too", "give one of them")
+            raise InputError("--preset", args.preset, f"also chooses --{name}", "give one of them")
     reverse = args.reverse_model or _BOX.get(args.model)
     if args.preset != "fast" and reverse:
         args.reverse_model, args.joint, args.symmetrize = reverse, True, "grow-diag"
@@ -140,7 +140,7 @@ def _apply_preset(args: argparse.Namespace) -> None:
 
 
 def _run_text(args: argparse.Namespace) -> None:
-    """Write lines of links, and translations if asked for; for a file by way of shards, which can be resumed."""
+    """Write lines of links, and translations if requested; files are written in shards, which can be resumed."""
     lines = read_corpus(args, (args.source, args.target))
     bad = Path(args.output.beside()[0]) if args.output and args.output.beside() else None
     report = Refusals(args, "wrote an empty line", "wrote empty lines for the rest", bad)
@@ -156,11 +156,11 @@ def _write_text(
     if folder and bad:
         job = None
         if not args.resume:
-            job = _Aligner(args)  # wrong settings are refused before an earlier run is removed
+            job = _Aligner(args)  # wrong settings are reported before an earlier run is removed
             ShardFolder(folder.folder, "--output").remove()
         fill(folder, args, lines, lambda: job or _Aligner(args), report)
         for path in filter(None, (args.output, args.translations, bad)):
-            remove_parts(Path(os.path.realpath(path)))  # of a run that was killed while it joined its shards
+            remove_parts(Path(os.path.realpath(path)))  # left by a run that was killed while it joined its shards
         found: Iterable[Iterable[Row]] = [folder.rows()]
     else:
         found = (rows for rows, _ in windows(timed(args, _Aligner(args)), lines, args.batch_size, report))
@@ -178,7 +178,7 @@ def _write_text(
 
 @contextmanager
 def _open(path: str | None) -> Iterator[BinaryIO]:
-    """Stdout for None; else a file that appears when it is complete."""
+    """Stdout for None, otherwise a file that gets its name when it is complete."""
     if path is None:
         yield sys.stdout.buffer
         return
@@ -195,7 +195,7 @@ def _format(row: Row, kind: str | None = None) -> str:
 
 
 class _Aligner(Job):
-    """Aligns lines by one translator, or by two and symmetrises."""
+    """Aligns lines with one translator, or with two and symmetrises the links."""
 
     merged_formats = ("pharaoh", *Job.merged_formats)
     columns: ClassVar[dict[str, Any]] = {
@@ -212,7 +212,7 @@ class _Aligner(Job):
         from hf_nmt_interp.text.tokens import encode_target
 
         self.heuristic, self.joint, self.least = args.symmetrize or "grow-diag-final", args.joint, args.least or 0.0
-        symmetrize(set(), set(), self.heuristic)  # a wrong name is refused before the work
+        symmetrize(set(), set(), self.heuristic)  # wrong names are reported early
         at_least(set(), np.zeros((0, 0)), self.least)
         methods = parse_methods(args.method) if args.method else []
         if args.set and len(methods) > 1:

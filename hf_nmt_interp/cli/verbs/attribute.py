@@ -263,7 +263,7 @@ def explained(
 
 
 def _contrasts(args: argparse.Namespace, sentences: int) -> list[Any] | None:
-    """What each sentence's translation is compared with, if anything."""
+    """The contrast of each sentence, if there is one."""
     given = getattr(args, "contrast", None)
     if given is None:
         return None
@@ -274,7 +274,7 @@ def _contrasts(args: argparse.Namespace, sentences: int) -> list[Any] | None:
 
 
 def _splitting(args: argparse.Namespace) -> dict[str, Any]:
-    """What a word is, from the arguments; verbs without such options split at spaces."""
+    """How to split text into words, from the arguments; verbs without such options split at spaces."""
     words, punctuation = getattr(args, "words", "pieces"), getattr(args, "punctuation", "attached")
     return {"words": word_rule(words), "punctuation": punctuation}
 
@@ -308,7 +308,7 @@ class Explain(Translator):
 
         super().__init__(args, model)
         self.method, self.settings = method
-        make_method(self.model, self.method, **self.settings)  # wrong settings are refused before the work
+        make_method(self.model, self.method, **self.settings)  # wrong settings are reported early
 
     def results(self, lines: list[Texts]) -> list[Any]:
         """Results of lines, in one batch."""

@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 class _Summary:
-    """Counts what was found in the rows that pass through."""
+    """Counts the errors found in the rows that pass through."""
 
     def __init__(self) -> None:
         self.lines, self.wrong = 0, 0
@@ -155,7 +155,7 @@ class _Checker(Translator):
             "unsupported_text": list[str], "signals": dict.fromkeys(self.names, float),
             "omitted": [{"part": str, "gain": float}],
         }  # fmt: skip
-        if not kinds:  # pyarrow writes no structs without fields
+        if not kinds:  # pyarrow cannot write structs without fields
             del self.own["verdicts"]
 
     @property

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> None:
         study = removed_clauses.removed_clauses(*load_for(args), pairs, args.batch_size, args.seed, args.false_alarms)
         text, found = study.markdown(), study.__dict__
     else:
-        check_table.read_labels(args.labels)  # a wrong file is refused before the model is loaded
+        check_table.read_labels(args.labels)  # a wrong file is reported before the model is loaded
         labelled = check_table.read_labelled(*load_for(args), args.labels, names, args.batch_size)
         table = check_table.check_table(labelled, names)
         about = {"model": Path(args.model).name, "labels": Path(args.labels).name}

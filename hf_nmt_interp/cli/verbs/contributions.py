@@ -45,7 +45,7 @@ from hf_nmt_interp.text.corpus import Texts
 if TYPE_CHECKING:
     from hf_nmt_interp.analysis.contributions import Curve
 
-_STUDY = ("prefix", "lengths", "compare", "checkpoints", "figure")  # arguments that ask for one
+_STUDY = ("prefix", "lengths", "compare", "checkpoints", "figure")  # arguments that start a study
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -169,7 +169,7 @@ def short_rows(rows: list[Row]) -> list[Row]:
 
 
 def _report_used(rows: list[Row], given: int, lengths: Any, within: int, limit: int) -> None:
-    """Print to stderr how many pairs each set has, and why others were left out."""
+    """Print the number of pairs of each set to stderr, and why others were left out."""
     used: dict[tuple[int, int], int] = {}
     for row in rows:
         tokens = row["source_tokens"], row["target_tokens"]
@@ -180,7 +180,7 @@ def _report_used(rows: list[Row], given: int, lengths: Any, within: int, limit: 
             those = f"the first {number:,} (--pairs)" if number == limit else "those"
             text = f"used {number:,} of {given:,} pairs: {those} of {source} source and {target} target tokens{about}"
             more = "have other lengths or are beyond --pairs" if number == limit else "have other lengths"
-            print(f"{text}; the other {given - number:,} {more} (--lengths and --within take more)", file=sys.stderr)
+            print(f"{text}; the other {given - number:,} {more} (--lengths and --within select more)", file=sys.stderr)
 
 
 def model_names(args: argparse.Namespace) -> dict[str, str]:

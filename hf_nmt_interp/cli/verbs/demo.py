@@ -92,5 +92,5 @@ def run(args: argparse.Namespace) -> None:
         file.write(render(results, title=TITLE, heads=[head_maps(model, result) for result in results]))
     page = Path(args.output).resolve().as_uri()
     console.print(Text.assemble("\nWrote ", (args.output, "bold"), ": open it in a browser to see every number."))
-    console.print(page, soft_wrap=True, highlight=False, markup=False)  # in one piece, to be clicked
+    console.print(page, soft_wrap=True, highlight=False, markup=False)  # not wrapped, so it can be clicked
     console.print('Next: hf-nmt-interp demo "your sentence", app (type in a page), attribute --help', markup=False)

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         for name, help in job.merge_options.items():
             parser.add_argument(f"--{name.replace('_', '-')}", type=positive, metavar="N", help=f"{verb}: {help}")
     add_output(parser, tuple(formats))
-    parser.set_defaults(formats=())  # those of the verb whose shards these are
+    parser.set_defaults(formats=())  # options of the verb that wrote the shards
 
 
 def run(args: argparse.Namespace) -> None:
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
             "--format", args.format, f"is not supported for {verb}", f"choose one of {', '.join(job.merged_formats)}"
         )
     args.formats = job.merged_formats
-    chosen_format(args)  # refuses unknown endings before the work
+    chosen_format(args)  # reports unknown extensions early
     for other, found in known.items():
         for name in found.merge_options:
             if found is not job and getattr(args, name) is not None:

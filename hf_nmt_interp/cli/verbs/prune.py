@@ -1,9 +1,9 @@
 """Remove attention heads from a translator, which makes it smaller and faster.
 
 A gated model loses its closed heads, and its outputs stay the same; trainer_scripts/train_l0.py trains gates, or
-`model.set_kept_heads` sets them. With --heads and --keep, any model loses the encoder heads that a report of `heads`
-found least relevant: this needs no training, but a model trained with gates translates better at the same size. The
-pruned model loads with `from_pretrained`, and as --model of every verb.
+`model.set_kept_heads` sets them. With --heads and --keep, any model loses the encoder heads that are least relevant in
+a report of `heads`: this needs no training, but a model trained with gates translates better at the same size. The
+pruned model can be loaded with `from_pretrained`, and as --model of every verb.
 
 Examples:
   hf-nmt-interp prune --model runs/l0/gated --output runs/l0/small
@@ -66,7 +66,7 @@ def _keep_most_relevant(args: argparse.Namespace) -> Any:
     try:
         gated.set_kept_heads({"encoder": kept})
     except ValueError as error:
-        raise InputError("--heads", None, f"{args.heads} is not of {args.model!r}: {error}") from error
+        raise InputError("--heads", None, f"{args.heads} is not a report of {args.model!r}: {error}") from error
     return gated
 
 

@@ -2,7 +2,7 @@
 
 FOLDER was written by a trainer or save_pretrained. Only these files are uploaded; other files and symbolic links are
 listed and skipped. A new repository is private unless --public is given. The code of gated, pruned, calibrated, LSTM
-and convolutional models is included, so that others can load them without this package with
+and convolutional models is included, so they can be loaded without this package with
 `AutoModelForSeq2SeqLM.from_pretrained(name, trust_remote_code=True)`. Token: `hf auth login` or HF_TOKEN.
 
 --space creates a Space for a model on the Hub or a bundled one instead: it writes a folder with app.py,

@@ -1,7 +1,7 @@
 """Run a script of trainer_scripts: train a translator, prune its heads, calibrate it, or repeat a study of training.
 
-`hf-nmt-interp train l0 ...` runs `python trainer_scripts/train_l0.py ...` with the same arguments, also if only the
-package is installed. For several processes: accelerate launch --num_processes 2 -m hf_nmt_interp train l0 ...
+`hf-nmt-interp train l0 ...` runs `python trainer_scripts/train_l0.py ...` with the same arguments, even if only
+the package is installed. For several processes: accelerate launch --num_processes 2 -m hf_nmt_interp train l0 ...
 
 Examples:
   hf-nmt-interp train translation --help

@@ -50,13 +50,13 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _chunks(args: argparse.Namespace, streams: bool) -> Iterator[list[tuple[int, str]]]:
-    """Sentences with their numbers, some at a time, with a progress bar where their number is known."""
+    """Sentences with their numbers, in chunks, with a progress bar if the total is known."""
     size, sentences = 4 * args.batch_size, enumerate(arguments.stream_sentences(args))
     if "-" in (args.input, *args.sentences) or (args.input and not os.path.isfile(args.input)):
         while chunk := list(islice(sentences, size)):
             yield chunk
         return
-    total = sum(1 for _ in arguments.stream_sentences(args))  # bad lines are refused before the work
+    total = sum(1 for _ in arguments.stream_sentences(args))  # bad lines are reported early
     for rows in in_chunks(range(total), size, "Translating", streams):
         yield list(islice(sentences, len(rows)))
 
@@ -67,7 +67,7 @@ def _rows(args: argparse.Namespace, streams: bool) -> Iterator[Row]:
 
     options = arguments.generate_options(args)
     chunks = _chunks(args, streams)
-    first = next(chunks)  # wrong input is refused before the model is loaded
+    first = next(chunks)  # wrong input is reported before the model is loaded
     model, tokenizer = load_for(args)
     if args.markup:
         yield from _marked_up(args, chain([first], chunks), model, tokenizer)
@@ -90,7 +90,7 @@ def _marked_up(
     from hf_nmt_interp.analysis.markup import transfer_markup
 
     options = {"method": args.align, "batch_size": args.batch_size, "generate": arguments.generate_options(args)}
-    transfer_markup([], model, tokenizer, **options)  # wrong settings are refused before the work
+    transfer_markup([], model, tokenizer, **options)  # wrong settings are reported early
     report = Refusals(args, "wrote it untranslated", "", None)
     for chunk in chunks:
         texts = [sentence for _, sentence in chunk]

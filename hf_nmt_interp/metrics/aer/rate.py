@@ -14,12 +14,13 @@ def alignment_error_rate(
     """Error rate (lower is better), precision and recall of links A, over the whole corpus.
 
     AER = 1 - (|A and S| + |A and P|) / (|A| + |S|), precision = |A and P| / |A|, recall = |A and S| / |S|, with sure
-    links S and possible links P, which include S. With nothing to divide by, the rates are 1 and the error is 0.
+    links S and possible links P, which include S. If a denominator is 0, precision and recall are 1 and the error is
+    0.
 
     Args:
         hypotheses: links of each sentence pair.
-        sure: sure gold links of each.
-        possible: possible gold links of each; None if all are sure.
+        sure: sure gold links of each pair.
+        possible: possible gold links of each pair; None if all are sure.
 
     >>> alignment_error_rate([{(0, 0), (1, 1)}], sure=[{(0, 0), (2, 1)}], possible=[{(1, 1)}])
     {'aer': 0.25, 'precision': 1.0, 'recall': 0.5}

@@ -16,13 +16,13 @@ from hf_nmt_interp.metrics.agreement.score import TOP, agreement, contextualized
 
 _INPUTS = """
 Args:
-    predictions: u, for each output word the scores of all its source positions.
+    predictions: u, the scores of all source positions for each output word.
     references: v, in the same format.
-    top: share of the positions that is the top, 0.05.
+    top: share of the positions that counts as top, 0.05.
     ties: with several highest positions of u, use the "first", or the "mean" over them.
     variant: of Kendall's tau, "b" (ties in u or v are not counted) or "a".
     agreements: optional, {step: A} of a second training run's attention with the first run's final one.
-    performances: with it, {step: performance} of the second run.
+    performances: {step: performance} of the second run; needed with agreements.
 
 Returns:
     agreement; random_agreement; kendall_tau, over words where it is defined; with agreements and performances also

@@ -22,7 +22,7 @@ def agreement(u: Tensor, v: Tensor, kept: Tensor | None = None, *, top: float = 
     Args:
         u: [..., L] scores of positions; only the position of the highest one matters.
         v: [..., L] scores whose top positions count.
-        kept: [..., L] which positions exist; None for all. Rows without any get NaN.
+        kept: [..., L] which positions exist; None for all. The result is NaN for rows without positions.
         top: share of the positions that counts as top.
         ties: with several highest positions of u, use the "first", or the "mean" of A over them.
 
@@ -50,7 +50,7 @@ def in_top(v: Tensor, kept: Tensor | None = None, *, top: float = TOP) -> Tensor
         raise InputError("top", top, "must be above 0 and at most 1")
     falling = -v.masked_fill(~kept, -torch.inf)
     above = torch.searchsorted(falling.sort(-1).values, falling.contiguous())  # how many are strictly higher
-    share = Fraction(str(top))  # the decimal number as it is written: 0.05 * 140 is above 7 in binary
+    share = Fraction(str(top))  # exact decimal arithmetic: 0.05 * 140 is above 7 in binary
     bound = -(-kept.sum(-1, keepdim=True) * share.numerator // share.denominator)  # n < x is n < ceil(x)
     return (above < bound) & kept
 
@@ -58,8 +58,8 @@ def in_top(v: Tensor, kept: Tensor | None = None, *, top: float = TOP) -> Tensor
 def random_agreement(kept: Tensor, *, v: Tensor | None = None, top: float = TOP) -> Tensor:
     """The exact expectation of A for a random position in place of argmax u: near 5 %, above it for short sentences.
 
-    Ties of v [..., L] count, each of them in the top; without v it is ceil(5 % L) / L. The result for the positions
-    `kept` [..., L] is [...] float64, NaN for rows without any.
+    All tied positions of v [..., L] count as top; without v the value is ceil(5 % L) / L. The result for the positions
+    `kept` [..., L] is [...] float64, NaN for rows without positions.
 
     >>> random_agreement(torch.ones(14, dtype=torch.bool)).item()
     0.07142857142857142
@@ -74,9 +74,9 @@ class Contextualized:
     """xi: performance of a second training run when its attention agrees equally well."""
 
     performance: (
-        float  # of the second run, at the step; its last one if it never agrees as well (starred in the paper)
+        float  # of the second run at this step; its final one if it never agrees as well (starred in the paper)
     )
-    step: int | None  # the first with a larger agreement, None if there is none
+    step: int | None  # first step with a larger agreement, None if there is none
 
 
 def contextualized_agreement(
@@ -84,7 +84,7 @@ def contextualized_agreement(
 ) -> Contextualized:
     """xi(u, v): performance of a second seed at its first step with A(alpha, alpha^) > A(u, v) (eq. 11).
 
-    `value` is A(u, v); `agreements` of the first run's final attention with the second run's, by step.
+    `value` is A(u, v); `agreements` compares the first run's final attention with the second run's, by step.
 
     >>> contextualized_agreement(0.3, {0: 0.1, 50: 0.3, 100: 0.4}, {0: 0.01, 50: 0.2, 100: 0.35})
     Contextualized(performance=0.35, step=100)
@@ -105,5 +105,5 @@ def _check(kept: Tensor | None, **scores: Tensor) -> Tensor:
     kept = torch.ones_like(first, dtype=torch.bool) if kept is None else kept.bool()
     for name, z in scores.items():
         if (z.isnan() & kept).any():
-            raise InputError(name, None, "has NaN at kept positions", "check where it comes from")
+            raise InputError(name, None, "has NaN at kept positions", "check its origin")
     return kept

@@ -10,11 +10,11 @@ _ORDER = 4
 
 
 class SentenceBLEU:
-    """Sentence BLEU of 0 to 100, higher is better; equal to `sacrebleu.sentence_bleu`.
+    """Sentence BLEU from 0 to 100, higher is better; equal to `sacrebleu.sentence_bleu`.
 
     Args:
-        tokenize: sacrebleu's name of a tokenizer; "none" splits at spaces, e.g. for subwords.
-        smoothing: "exp", "floor", "add-k" or "none", as sacrebleu names them.
+        tokenize: name of a sacrebleu tokenizer; "none" splits at spaces, e.g. for subwords.
+        smoothing: "exp", "floor", "add-k" or "none", as in sacrebleu.
 
     >>> [round(score, 1) for score in SentenceBLEU()(["the cat sat", "a cat sat here", ""], "the cat sat here")]
     [71.7, 59.5, 0.0]

@@ -9,8 +9,8 @@ from hf_nmt_interp.metrics.sentence_bleu.score import SentenceBLEU
 _INPUTS = """
 Args:
     predictions: translations.
-    references: one for each.
-    tokenize: sacrebleu's name of a tokenizer, 13a by default.
+    references: one reference for each.
+    tokenize: name of a sacrebleu tokenizer, 13a by default.
     smoothing: exp (default), floor, add-k or none.
 
 Returns:
