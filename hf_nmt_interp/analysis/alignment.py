@@ -30,11 +30,11 @@ from hf_nmt_interp.models.families import any_parts
 from hf_nmt_interp.text.pharaoh import Links
 from hf_nmt_interp.text.tokens import Punctuation, Words, as_sentences, join_words, words_of
 
-_MARK = re.compile(r"[^\w\s%&#@*/+=§°$€£]+")  # signs that are read as words are not marks
+_MARK = re.compile(r"[^\w\s%&#@*/+=§°$€£]+")  # signs that are read as words do not count as punctuation
 
 
 def soft_alignment(result: AttributionResult) -> np.ndarray:
-    """p(i | t) [target words, source words] of an explained sentence, special tokens dropped.
+    """p(i | t) [target words, source words] of an explained sentence, without special tokens.
 
     >>> import hf_nmt_interp as hni
     >>> model, tokenizer = hni.load_demo("en-de")
@@ -62,8 +62,8 @@ def dispersion(soft: Iterable[np.ndarray]) -> float:
 def subword_dispersion(soft: Iterable[np.ndarray]) -> float:
     """Entropy (nats) of p(i | t) [T, S] over tokens: mean over the steps of a sentence, then over sentences.
 
-    This is how the authors' code counts (ding2019): special tokens, such as EOS, are included on both sides. Steps
-    without a positive score are left out; NaN if all are.
+    As in the authors' code (ding2019), special tokens such as EOS are included on both sides. Steps without a positive
+    score are left out; NaN if there are no others.
 
     >>> round(subword_dispersion([np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([[0.5, 0.5]])]), 4)
     0.5199
@@ -75,8 +75,8 @@ def subword_dispersion(soft: Iterable[np.ndarray]) -> float:
 def joint_scores(forward: np.ndarray, backward: np.ndarray) -> np.ndarray:
     """p(i | t) p(t | i): scores [target words, source words] of links, from both directions of translation.
 
-    `forward` has scores [target words, source words], `backward` of the other translator [source words, target words].
-    0 becomes -inf: such a link is never taken.
+    `forward` are scores [target words, source words], `backward` [source words, target words] from the other
+    translator. 0 becomes -inf, so such a link is never chosen.
 
     >>> joint_scores(np.array([[3.0, 1.0], [1.0, 1.0]]), np.array([[1.0, 0.0], [1.0, 3.0]])).tolist()
     [[0.75, 0.0625], [-inf, 0.375]]
@@ -92,7 +92,7 @@ def joint_links(
     threshold: float = 0.2,
     least: float = 0.0,
 ) -> Links:
-    """Links of both directions' `joint_scores`, symmetrised; doubtful ones are left out.
+    """Symmetrised links of both directions' `joint_scores`, without doubtful links.
 
     Args:
         forward: see `joint_scores`.
@@ -123,7 +123,7 @@ def mutual_shares(forward: np.ndarray, backward: np.ndarray) -> np.ndarray:
 
 
 def at_least(links: Links, shares: np.ndarray, least: float) -> Links:
-    """The links whose share [target words, source words] is not below `least`.
+    """The links whose share [target words, source words] is at least `least`.
 
     >>> at_least({(0, 0), (1, 0)}, np.array([[0.8, 0.1]]), 0.2)
     {(0, 0)}
@@ -145,7 +145,7 @@ def combined_scores(scores: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _possible(scores: np.ndarray) -> np.ndarray:
-    """-inf instead of 0: such a link is never taken."""
+    """Replace 0 by -inf, so such a link is never chosen."""
     return np.where(scores > 0, scores, -np.inf)
 
 
@@ -154,8 +154,8 @@ class WordAlignment:
     """The alignment of one sentence pair.
 
     Attributes:
-        source_words: of the source.
-        target_words: of the target, given or translated.
+        source_words: words of the source.
+        target_words: words of the target, given or translated.
         target_text: the target as text.
         scores: [target words, source words], see `word_scores`.
         links: (source word, target word).
@@ -174,7 +174,7 @@ class WordAlignment:
 
 
 def make_aligner(model: Any, method: str, **settings: Any) -> AttributionMethod:
-    """The method of that name with its settings for alignment."""
+    """The method with this name and its settings for alignment."""
     return make_method(model, method, **word_settings(method, settings))
 
 
@@ -188,9 +188,9 @@ def make_aligners(model: Any, method: str, **settings: Any) -> list[AttributionM
 
 
 def own_method(model: Any, pairs: Pairs | None, batch_size: int = 16, cached: bool = True) -> Named | None:
-    """The default method of a model: its alignment head, or else its own best attention.
+    """The default method of a model: its alignment head, or its own best attention.
 
-    Without pairs to choose attention on, None if it has not been chosen before; for `cached` see `own_attention`.
+    Without pairs to choose attention on, None if it has not been chosen yet; for `cached` see `own_attention`.
     """
     if AlignmentHeadMethod.fits(model):
         return AlignmentHeadMethod.name, {}
@@ -229,9 +229,9 @@ def align_words(
     generate: dict[str, Any] | None = None,
     **settings: Any,
 ) -> list[WordAlignment]:
-    """`align` with the words and the soft scores; its arguments.
+    """`align` with words and soft scores; the arguments are the same.
 
-    A pair with an empty side is not shown to the model and has no links; the translation of an empty source is empty.
+    A pair with an empty side is not passed to the model and has no links; the translation of an empty source is empty.
 
     >>> import hf_nmt_interp as hni
     >>> model, tokenizer = hni.load_demo("en-de")
@@ -242,8 +242,8 @@ def align_words(
     method = method or ("smoothgrad" if settings else None)
     explainers = make_aligners(model, method, **settings) if method else []
     if not method:
-        any_parts(model)  # one that is not supported is refused first
-    check_extraction(extraction)  # wrong settings are refused before the work
+        any_parts(model)  # raises early for an unsupported model
+    check_extraction(extraction)  # wrong settings are reported early
     by_subwords = extraction == SUBWORD_ARGMAX
     extract_links(np.zeros((0, 0)), "argmax" if by_subwords else extraction, threshold)
     sources = as_sentences("sources", sources)
@@ -273,9 +273,9 @@ def align_words(
 
 @takes_names
 def add_links(model: Any, results: Any, batch_size: int = 16) -> Any:
-    """Results of `attribute` or `explain_generation` with word links, those of `align` without a method.
+    """Results of `attribute` or `explain_generation` with word links, as from `align` without a method.
 
-    A punctuation mark that is a word is linked to other marks only.
+    A punctuation mark that is a word is only linked to other marks.
 
     Args:
         model: the translator, or its name.
@@ -283,7 +283,7 @@ def add_links(model: Any, results: Any, batch_size: int = 16) -> Any:
         batch_size: sentences aligned at a time.
 
     Returns:
-        The same with `AttributionResult.links`.
+        The same results with `AttributionResult.links`.
 
     >>> import hf_nmt_interp as hni
     >>> model, tokenizer = hni.load_demo("en-de")
@@ -310,7 +310,7 @@ def _marks_apart(pair: Pair, links: Links) -> Links:
 
 
 def own_links(model: Any, pairs: Pairs, batch_size: int = 16) -> list[Links]:
-    """Links of each pair as `align` finds them when no method is named, see `own_aligner`."""
+    """Links of each pair as from `align` without a method, see `own_aligner`."""
     full = [n for n, pair in enumerate(pairs) if pair.source.words and pair.target.words]
     found: list[Links] = [set() for _ in pairs]
     if full:
@@ -358,9 +358,9 @@ def align(
         tokenizer: its tokenizer; None with a name.
         sources: one sentence, or a list of sentences; each a string of space-separated words, or a list of words that
             are kept unchanged (the segmentation of gold links).
-        targets: its translation or a list of them, in the same form; None lets the model translate.
+        targets: its translation or a list of them, in the same format; None lets the model translate.
         method: an attribution method; None for the model's alignment head, or without one its own best attention
-            (`own_attention`; chosen from at least 100 words, it is kept), or `smoothgrad` if settings are given; `lrp`
+            (`own_attention`; stored if chosen on at least 100 words), or `smoothgrad` if settings are given; `lrp`
             explains the logit of the label here.
             Several, e.g. `attention+saliency:aggregate=li2016`, are combined by the geometric mean of p(i | t).
         settings: `batch_size`; `extraction` and `threshold`, see `extract_links`; `extraction="subword_argmax"`, see

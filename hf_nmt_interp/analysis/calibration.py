@@ -19,20 +19,20 @@ from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import Parts, parts
 
 Row = dict[str, Any]
-EDGES = (0.0, 0.8, 1.6, 2.4, 3.2)  # of the entropy bins in nats, as in figure 7; the last one has no upper edge
+EDGES = (0.0, 0.8, 1.6, 2.4, 3.2)  # lower edges of entropy bins in nats, as in figure 7; the last is open above
 MEANS = ("jsd", "entropy", "entropy_change", "kendall_attention", "kendall_mask", "mask_mean")
-_STEPS = 16  # of a batch whose gradients are taken together
+_STEPS = 16  # steps of a batch whose gradients are computed together
 
 
 @dataclass
 class CalibrationReport(Report):
-    """What calibration does in each layer of a model.
+    """Effect of calibration in each layer of a model.
 
     Attributes:
         layers: one row per layer, and "all" for the mean over layers: jsd of original and fused weights; entropy of
             the original weights; entropy_change, fused minus original (above 0: more dispersed); tau of weights
-            (kendall_attention) and of m (kendall_mask; below 0: what matters is masked) with gradients; mask_mean.
-            A plain translator has entropy and kendall_attention only.
+            (kendall_attention) and of m (kendall_mask; below 0: important words are masked) with gradients; mask_mean.
+            A plain translator only has entropy and kendall_attention.
         bins: one row for each layer and entropy bin [low, high): jsd and the number of distributions.
         about: model, fusion, alpha, sentences, steps.
 
@@ -70,8 +70,8 @@ def calibration_report(
 ) -> CalibrationReport:
     """JSD and entropy change by layer, JSD by entropy bin, and tau of weights and masks with gradient importance.
 
-    JSD and entropy (nats) are of each head's weights at each step, fused ones divided by their sum; tau is of means
-    over heads, at steps with at least two source tokens.
+    JSD and entropy (nats) are computed for each head's weights at each step, with fused weights divided by their sum;
+    tau is computed for means over heads, at steps with at least two source tokens.
 
     Args:
         model: a calibrated translator, or a plain one for the correlation of its attention with gradients (figure 2).
@@ -119,7 +119,7 @@ class _Layer:
 
     def row(self) -> Row:
         values = {name: torch.cat([torch.empty(0), *self.values[name]]) for name in MEANS}
-        # tau is NaN where all scores are equal; anything else that is not a number is the model's fault
+        # tau is NaN where all scores are equal; other NaN values come from the model
         if wrong := [name for name in MEANS if not name.startswith("kendall") and values[name].isnan().any()]:
             raise InputError("model", None, f"{wrong[0]} is not a number", "check its weights, or load it in float32")
         return {name: _mean(values[name].tolist()) for name in MEANS}
@@ -173,8 +173,8 @@ def gradient_importance(model: Any, batch: Batch, translator: Parts | None = Non
 
     Args:
         model: any supported Transformer, in evaluation mode.
-        batch: of B sentences.
-        translator: parts of the model, if they are known.
+        batch: a batch of B sentences.
+        translator: parts of the model, if already known.
 
     Returns:
         [B, T, S]; 0 at padding.

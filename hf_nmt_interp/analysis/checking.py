@@ -28,7 +28,7 @@ class Verdict:
     Attributes:
         score: P(error) by the fitted combination; of `omitted_clause`, 1 - `clause_maximum`.
         found: whether it is above the threshold.
-        threshold: of the score.
+        threshold: threshold of the score.
         false_alarms: share of the labelled good lines that are above the threshold, cross-validated.
     """
 
@@ -40,21 +40,21 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Check:
-    """What was found about one sentence pair.
+    """The findings for one sentence pair.
 
     Attributes:
-        source: its words.
-        target: words of its translation, given or generated.
+        source: words of the source.
+        target: words of the translation, given or generated.
         target_text: the translation.
         verdicts: by kind of error: detached, omission, repetition, omitted_clause; only those whose signals were
             computed.
         untranslated: source words that are not translated.
         unsupported: target words without support in the source.
-        untranslated_text: the same, as phrases.
-        unsupported_text: the same, as phrases.
+        untranslated_text: untranslated words as phrases.
+        unsupported_text: unsupported words as phrases.
         signals: values by name.
         omitted: with `contrastive_conditioning`, the words and clauses of the source without which the translation is
-            likelier, and by how many nats.
+            more likely, and by how many nats.
 
     >>> import hf_nmt_interp as hni
     >>> model, tokenizer = hni.load_demo("en-de")
@@ -120,7 +120,7 @@ def check(
     generate: dict[str, Any] | None = None,
     choice: AttentionChoice | None = None,
 ) -> Any:
-    """Look for text detached from the source, omissions and repetitions in translations, and name the words.
+    """Check translations for text detached from the source, omissions and repetitions, and list the words.
 
     Args:
         model: a translator, not necessarily the one that translated; or a name that is passed to `load` (further
@@ -130,9 +130,9 @@ def check(
         targets: its translation or a list of them; None lets the model translate.
         signals: names of `SIGNALS`, `default` for all that need no more than three forward passes, `all` for all.
         weights: a `Combination` or its file, from `check-table --save`; None for the bundled one.
-        batch_size: sentences read at a time.
-        generate: arguments of `model.generate()`, for translations the model makes.
-        choice: the attention used to align, if it is known.
+        batch_size: sentences processed at a time.
+        generate: arguments of `model.generate()`, if the model translates.
+        choice: the attention used to align, if already known.
 
     Returns:
         One `Check` for one sentence, a list for a list.
@@ -163,7 +163,7 @@ def load_weights(weights: str | Path | None) -> Combination:
 
 
 def judge(reading: Reading, names: Sequence[str], combination: Combination) -> Check:
-    """The verdicts on a reading by the signals of these names."""
+    """The verdicts on a reading with these signals."""
     signals = {name: SIGNALS[name].score(reading) for name in names}
     verdicts = {}
     for kind in kinds(names, combination):

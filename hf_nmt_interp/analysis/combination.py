@@ -21,14 +21,14 @@ SHIPPED = Path(__file__).with_name("checks.json")
 
 @dataclass(frozen=True)
 class Threshold:
-    """The threshold for reports, and how often they were right and wrong on labelled lines.
+    """A threshold, and how often it was right and wrong on labelled lines.
 
     Attributes:
         threshold: scores above it, or measures of words below it, are reported.
         false_alarms: share of the good lines (or their words) that are reported.
-        found: share of the bad ones that are reported.
-        good: number of good ones.
-        bad: number of bad ones.
+        found: share of the bad lines (or their words) that are reported.
+        good: number of good lines or words.
+        bad: number of bad lines or words.
     """
 
     threshold: float
@@ -43,10 +43,10 @@ class Detector:
     """P(error) = sigmoid(bias + sum of weight (signal - mean) / deviation), and its threshold.
 
     Attributes:
-        weights: of each signal.
-        means: of each signal on the labelled lines.
-        deviations: of each signal on the labelled lines.
-        bias: of the sum.
+        weights: weight of each signal.
+        means: mean of each signal on the labelled lines.
+        deviations: standard deviation of each signal on the labelled lines.
+        bias: constant term of the sum.
         limit: threshold of P; its rates are cross-validated.
     """
 
@@ -70,8 +70,8 @@ class Combination:
     """The fitted combination that `check` uses.
 
     Attributes:
-        about: what it was fitted on: model, file of labels, number of lines.
-        detectors: of each kind of error: detached, omission, repetition.
+        about: the data it was fitted on: model, file of labels, number of lines.
+        detectors: one for each kind of error: detached, omission, repetition.
         coverage: source words with a smoothed attention coverage below it are untranslated.
         information: target words with a smoothed information below it have no support.
         clause: lines with a clause in which the coverage of every source word is below it omit that clause; None in
@@ -85,12 +85,12 @@ class Combination:
     clause: Threshold | None = None
 
     def save(self, path: str | Path) -> None:
-        """Write it as JSON."""
+        """Write the combination as JSON."""
         write_whole(Path(path), json.dumps(asdict(self), indent=1, allow_nan=False) + "\n", shared=True)
 
     @classmethod
     def load(cls, path: str | Path) -> "Combination":
-        """Read what `save` wrote."""
+        """Read a file written by `save`."""
         try:
             found = json.loads(Path(path).read_text(encoding="utf-8"))
             detectors = {

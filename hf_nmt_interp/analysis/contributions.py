@@ -32,8 +32,8 @@ def position_influence(result: AttributionResult) -> np.ndarray:
 STATISTICS: dict[str, Callable[[AttributionResult], np.ndarray]] = {
     "source_contribution": lambda result: result.source_contribution,  # [T]
     "source_part": lambda result: result.source_part,  # [T], the start token in the total, as in voita2021's figures
-    "source_entropy": lambda result: contribution_entropy(result.source),  # [T], how many tokens a step looks at
-    "prefix_entropy": lambda result: contribution_entropy(result.prefix),  # [T], NaN at the first, without a prefix
+    "source_entropy": lambda result: contribution_entropy(result.source),  # [T], how many tokens contribute to a step
+    "prefix_entropy": lambda result: contribution_entropy(result.prefix),  # [T], NaN at the first step (no prefix)
     "position_influence": position_influence,  # [S]
 }
 
@@ -43,19 +43,19 @@ class Curve:
     """Mean by position over a data set, with a 95 % confidence interval."""
 
     mean: np.ndarray
-    low: np.ndarray  # mean - 1.96 standard errors; of few sentences (below 10) that is too near
+    low: np.ndarray  # mean - 1.96 standard errors; too narrow for fewer than 10 sentences
     high: np.ndarray
     count: np.ndarray  # sentences that have a value at the position
 
     def rows(self) -> list[dict[str, Any]]:
-        """Position, mean, low, high and sentences, where there are any."""
+        """Position, mean, low, high and sentences, for positions with sentences."""
         columns = {"mean": self.mean, "low": self.low, "high": self.high, "sentences": self.count}
         at = np.flatnonzero(self.count).tolist()
         return [{"position": n} | {name: column[n].item() for name, column in columns.items()} for n in at]
 
 
 def mean_curve(rows: Iterable[np.ndarray]) -> Curve:
-    """Mean of rows of any lengths at each position; NaN values are ignored.
+    """Mean at each position of rows of any length; NaN values are ignored.
 
     >>> mean_curve([np.array([1.0, 2.0]), np.array([3.0])]).mean.tolist()
     [2.0, 2.0]
@@ -94,7 +94,7 @@ class RunningCurve:
 
 
 def contribution_curves(results: Iterable[AttributionResult]) -> dict[str, Curve]:
-    """Means by position of each of `STATISTICS`, over the sentences that reach it; the papers use a single length."""
+    """Means of `STATISTICS` by position, over the sentences that are long enough; the papers use a single length."""
     running = {name: RunningCurve() for name in STATISTICS}
     for result in results:
         for name, statistic in STATISTICS.items():

@@ -15,7 +15,7 @@ from hf_nmt_interp.models.families import any_parts
 from hf_nmt_interp.models.lstm import LSTMAttentionForSequenceClassification
 
 REPLACEMENTS = ("worst", "zero")
-_NUMBERS = 2**25  # products with the vocabulary that are held at a time
+_NUMBERS = 2**25  # products with the vocabulary in memory at a time
 
 
 @takes_names
@@ -30,9 +30,9 @@ def flip_influence(
     Args:
         model: any supported translator, or the LSTM classifier.
         input_ids: [B, S] source tokens, padded on the right.
-        labels: [B, T] target tokens, -100 is padding; of the classifier [B] or [B, 1] classes.
+        labels: [B, T] target tokens, -100 is padding; for the classifier, [B] or [B, 1] classes.
         attention_mask: [B, S], 0 for padding.
-        replacement: by the "worst" word, or by the "zero" vector, as if it were erased.
+        replacement: replace by the "worst" word, or by the "zero" vector, as if it were erased.
 
     Returns:
         [B, T, S] (T = 1 for the classifier), 0 at padding.
@@ -76,7 +76,7 @@ def _of_words(model: Any, batch: Batch, replacement: str) -> Tensor:
     taken = any_parts(model)
     embedding: Any = taken.encoder.embedding
     table, width = None, embedding.embedding_dim
-    if replacement == "worst":  # as the model looks words up: BART scales inside
+    if replacement == "worst":  # the model's own lookup: BART scales inside
         ids = torch.arange(embedding.num_embeddings, device=batch.input_ids.device)
         table, width = embedding(ids).detach() * taken.encoder.scale, len(ids)
     (found,), _ = step_gradients(

@@ -1,4 +1,4 @@
-"""What every attention head looks at in one sentence pair: maps for the head browser of the report."""
+"""Attention maps of every head in one sentence pair, for the head browser of the report."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -18,10 +18,10 @@ class HeadMaps(NamedTuple):
     """Attention of all heads of one kind in one sentence pair.
 
     Attributes:
-        name: of the kind.
+        name: name of the kind.
         queries: tokens that attend.
         keys: tokens that they attend to.
-        layers: by number, the numbers of its heads and their weights [H, queries, keys].
+        layers: indices of the heads of each layer and their weights [H, queries, keys], by layer index.
     """
 
     name: str
@@ -37,7 +37,7 @@ def head_maps(model: Any, result: AttributionResult) -> list[HeadMaps]:
 
     Args:
         model: the translator, of a family whose layers are known.
-        result: a result of subwords with ids, as `attribute` returns it.
+        result: a subword result with ids, from `attribute`.
 
     >>> import hf_nmt_interp as hni
     >>> model, tokenizer = hni.load_demo("en-de")

@@ -34,7 +34,7 @@ from hf_nmt_interp.text.conllu import Sentence
 from hf_nmt_interp.text.corpus import Pair
 from hf_nmt_interp.text.progress import estimate, track
 
-_Counts = dict[str, Counter[int]]  # how often each token occurs, of "source" and "target"
+_Counts = dict[str, Counter[int]]  # how often each token occurs, by side ("source" and "target")
 _Scores = dict[tuple[str, int], list[HeadScore]]  # of each kind and layer
 
 
@@ -43,7 +43,7 @@ class HeadReport(Report):
     """One row for each head, with its scores and roles.
 
     Attributes:
-        about: what was analysed.
+        about: description of the analysed data.
         rows: kind ("encoder", "decoder", "cross"), layer, head, relevance (LRP; share of the layer's), the columns of
             `HEAD_SCORES` that any head has, roles; None for missing scores.
 
@@ -80,7 +80,7 @@ class HeadReport(Report):
         return found
 
     def most_relevant(self, keep: int | Sequence[int], kind: str = "encoder") -> list[list[int]]:
-        """For each layer the `keep` heads of highest relevance, in ascending order, as `set_kept_heads` takes them.
+        """The `keep` most relevant heads of each layer, in ascending order, for `set_kept_heads`.
 
         `keep` is one number for all layers, or one for each.
         """
@@ -154,7 +154,7 @@ def head_report(
         raise InputError("model", None, f"{type(model).__name__} has no self-attention", "give a Transformer")
     trees = list(trees or ())
     for tree in trees:
-        tree.spans()  # errors are reported before the work starts
+        tree.spans()  # errors are reported early
     if sources is None:
         if not trees:
             raise InputError("sources", None, "none given", "give sentences, or trees")
@@ -185,7 +185,7 @@ def _mean_relevance(explainer: LRP, pairs: Pairs, batch_size: int) -> dict[str, 
 
 
 def _add(found: _Scores, views: Iterable[tuple[Attention, int, View]], level: str) -> None:
-    """Add one more sentence to the scores of a level."""
+    """Add a sentence to the scores of a level."""
     for attention, layer, view in views:
         for score in found[attention.kind, layer]:
             if score.level == level and view.weights.size:
@@ -202,7 +202,7 @@ def head_facts(
     relevance: bool = True,
     lrp: dict[str, Any] | None = None,
 ) -> list[Row]:
-    """Facts about each sentence, from which `report_of` makes a report, so that a corpus can be processed in parts.
+    """Facts about each sentence, which `report_of` turns into a report, so a corpus can be processed in parts.
 
     Args:
         model: any supported translator.
@@ -210,11 +210,11 @@ def head_facts(
         sources: sentences, processed in one batch.
         targets: their translations; None lets the model translate.
         counts: frequencies of tokens, from `token_counts`; None leaves rare words out.
-        relevance: whether relevance is wanted, the slowest part.
+        relevance: whether to compute relevance, the slowest part.
         lrp: settings of `LRP`.
 
     Returns:
-        For each sentence `steps`, its target tokens, and `heads`, a row of facts for each head: sums over the steps.
+        `steps`, the number of target tokens, and `heads`, a row of facts (sums over steps) for each head, by sentence.
     """
     pairs = sentence_pairs(model, tokenizer, sources, targets, len(sources))
     batch = batch_of(model, [pair.ids for pair in pairs])
@@ -237,7 +237,7 @@ def head_facts(
 
 
 def report_of(sentences: Iterable[Row], about: dict[str, Any]) -> HeadReport:
-    """The report of sentences by their `head_facts`; memory does not grow with their number."""
+    """The report of sentences from their `head_facts`; memory use does not depend on their number."""
     found = _new_scores()
     heads: dict[tuple[str, int], list[int]] = {}
     relevance: dict[tuple[str, int, int], float] = defaultdict(float)
@@ -291,14 +291,14 @@ def token_counts(tokenizer: Any, corpus: Iterable[Pair]) -> _Counts:
 def _token_views(
     model: Any, translator: Parts, pairs: Pairs, batch: Batch, counts: _Counts | None
 ) -> Iterator[list[tuple[Attention, int, View]]]:
-    """For each pair of a batch the attention among its tokens, of each kind and layer."""
+    """The attention among the tokens of each pair of a batch, by kind and layer."""
     weights = attention_of(model, translator, batch, KINDS)
     common = {side: {i for i, _ in counted.most_common(COMMON)} for side, counted in (counts or {}).items()}
     for b, pair in enumerate(pairs):
         start = pair.ids.start_id or 0
         ids = {"source": pair.ids.source_ids, "target": [start, *pair.ids.target_ids[:-1]]}
         source, target = (~np.array(side.special) for side in (pair.source, pair.target))
-        inputs = np.array([False, *target[:-1]])  # the decoder reads a start token, then the target but its last
+        inputs = np.array([False, *target[:-1]])  # the decoder reads a start token, then all but the last target token
         views = []
         for attention, layer, found in weights:
             queries = {"encoder": source, "decoder": inputs, "cross": target}[attention.kind].nonzero()[0]

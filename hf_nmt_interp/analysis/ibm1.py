@@ -10,17 +10,17 @@ from hf_nmt_interp.errors import InputError
 
 Words = Sequence[Hashable]
 _CHUNK = 1000  # sentence pairs at a time
-SHIFT = 32  # a key is a source word's number above these bits and a target word's below
+SHIFT = 32  # a key has a source word's id above these bits and a target word's id below
 
 
 class IBM1:
-    """Counts C[i, o] and Trans(o | i) of word pairs that occur together, and only of those.
+    """Counts C[i, o] and Trans(o | i) of word pairs that occur together.
 
     At first every source word is equally likely to generate a target word: C is then the count table that a
     bag-of-words translator starts to learn from (eq. 15, 16). Further iterations are expectation maximisation.
 
     Args:
-        pairs: (source words, target words), words of any hashable type; read once for each iteration, never held.
+        pairs: (source words, target words), words of any hashable type; read once for each iteration, never stored.
         iterations: at least 1.
 
     >>> corpus = [(["das", "Haus"], ["the", "house"]), (["das", "Buch"], ["the", "book"])]
@@ -62,7 +62,7 @@ class IBM1:
                 yield np.concatenate(xs), np.concatenate(ys), np.concatenate(lengths)
 
     def _expected_counts(self, pairs: Iterable[tuple[Words, Words]]) -> np.ndarray:
-        """Sum of alpha(t, l) for each word pair, alpha from the table as it is."""
+        """Sum of alpha(t, l) for each word pair, with alpha from the current table."""
         trans, counts = self.translations(), np.zeros(len(self.keys))
         for x, y, lengths in self._chunks(pairs, learn=False):
             place, found = self._find((x << SHIFT) + y)
@@ -74,7 +74,7 @@ class IBM1:
         return counts
 
     def _find(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where keys are in the table, and whether they are."""
+        """Positions of keys in the table, and whether they exist."""
         place = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
         return place, self.keys[place] == keys
 
@@ -119,7 +119,7 @@ class IBM1:
 
 
 class _Sums:
-    """Sums by key, of parts that are merged when they have grown as large as what is merged already."""
+    """Sums by key; parts are merged when they are as large as the merged part."""
 
     def __init__(self) -> None:
         self.keys, self.sums = np.zeros(0, np.int64), np.zeros(0)
@@ -144,6 +144,6 @@ def _summed(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def word_numbers(known: dict[Hashable, int], words: Words, learn: bool) -> np.ndarray:
-    """Ids of words; new words are learned or get -1."""
+    """Ids of words; new words are added, or get -1."""
     found = (known.setdefault(word, len(known)) for word in words) if learn else (known.get(w, -1) for w in words)
     return np.fromiter(found, np.int64, len(words))

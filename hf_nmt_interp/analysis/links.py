@@ -1,4 +1,4 @@
-"""Scores of words from scores of tokens, and links from them; definitions: docs/methods.md, Word alignment."""
+"""Word scores from token scores, and links from word scores; definitions: docs/methods.md, Word alignment."""
 
 from collections.abc import Callable
 
@@ -57,9 +57,9 @@ SUBWORD_ARGMAX = "subword_argmax"
 
 
 def subword_links(scores: np.ndarray, source: TokenWords, target: TokenWords) -> Links:
-    """Each target subword to its best source subword, given scores [T, S]; a word has the links of its subwords.
+    """Link each target subword to its best source subword by scores [T, S]; a word gets the links of its subwords.
 
-    This is how the authors' code aligns (ding2019); special tokens are left out.
+    This is the authors' code (ding2019); special tokens are left out.
     """
     kept = [i for i, word in enumerate(source.word_ids) if word is not None]
     if not kept:

@@ -1,4 +1,4 @@
-"""What a translation loses when source words are masked. Definitions: docs/methods.md, Occlusion."""
+"""Effect of masking source words on a translation. Definitions: docs/methods.md, Occlusion."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,13 +16,13 @@ from hf_nmt_interp.errors import InputError
 
 @dataclass(frozen=True)
 class Masked:
-    """What masking some source words changes.
+    """Changes caused by masking some source words.
 
     Attributes:
         words: the masked words.
         target: words of the translation.
         changes: change of the log-probability of each target word, in nats.
-        translation: what the model translates now.
+        translation: the model's new translation.
     """
 
     words: list[str]
@@ -33,12 +33,12 @@ class Masked:
 
 @torch.no_grad()
 def mask_words(model: Any, tokenizer: Any, result: AttributionResult, words: Sequence[int]) -> Masked:
-    """Mask source words of an explained translation, all together: their embeddings become 0, positions stay.
+    """Mask source words of an explained translation together: their embeddings become 0, positions are kept.
 
     Args:
         model: the translator.
         tokenizer: its tokenizer.
-        result: by tokens, of `attribute`.
+        result: a token-level result of `attribute`.
         words: indices in `result.source_side.words`.
 
     >>> import hf_nmt_interp as hni

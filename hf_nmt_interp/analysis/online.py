@@ -28,12 +28,12 @@ from hf_nmt_interp.text.tokens import TokenWords, words_of
 
 @dataclass(frozen=True)
 class AlignedToken:
-    """A target token and the source word it comes from.
+    """A target token and its source word.
 
     Attributes:
         sequence: index among all returned sequences, in the order of the calls and of their outputs.
         step: index of the token in its sequence, from 0.
-        token: the subword as shown.
+        token: the subword.
         source: index of the source word, None if no source word has a positive score.
         word: the source word, "" if there is none.
         score: p(source word | token).
@@ -69,7 +69,7 @@ def align_generation(
         tokenizer: its tokenizer.
         callback: called with each `AlignedToken`.
         method: name of an attribution method; None for the alignment head, or `attention` if the model has none.
-        settings: of the method, e.g. `layer`, `head`, `shifted`.
+        settings: settings of the method, e.g. `layer`, `head`, `shifted`.
 
     Yields:
         An object whose `links` and `alignments` have one entry per returned sequence, equal to `align` of its ids.
@@ -101,7 +101,7 @@ class AlignedGeneration(LogitsProcessor):
         self._explainer, self._tokenizer, self._callback = explainer, tokenizer, callback
         attention: Any = explainer if explainer.aligns_online and explainer.parts.cross else None
         self._attention = attention
-        # a token's scores depend on what was decoded before it, or also on itself
+        # a token's scores depend on the tokens before it, and possibly on itself
         self._shift = 1 if attention and not attention.shifted else 2
         self.tape = Tape([module for cross in attention.cross for module in cross.recorded] if attention else [])
 
@@ -116,17 +116,17 @@ class AlignedGeneration(LogitsProcessor):
         self._stops = setting("eos_token_id")
         self._beams, self._returned = (max(setting(n), default=1) for n in ("num_beams", "num_return_sequences"))
         self._kept: dict[tuple[int, tuple[int, ...]], np.ndarray] = {}  # (sentence, prefix) -> [S]
-        self._emitted: dict[int, int] = {}  # sequence -> tokens that were given as final
+        self._emitted: dict[int, int] = {}  # sequence -> number of tokens that were final
         return [self] if self._attention else []
 
     @torch.no_grad()
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Store the weights of the decoded prefixes [B * beams, n] of a step, call back for the newest token."""
+        """Store the weights of the decoded prefixes [B * beams, n] of a step, and call back for the newest token."""
         each = len(input_ids) // len(self._sources)  # beams or samples of a sentence
         all_weights = self._weights([len(source.tokens) for source in self._sources for _ in range(each)])
         for row, (ids, weights) in enumerate(zip(input_ids.tolist(), all_weights, strict=True)):
             if self._stops.intersection(ids[1:]):
-                continue  # ended before, padding follows
+                continue  # ended earlier, padding follows
             sentence, new = row // each, len(ids) - 1
             for back in range(len(weights)):  # one position; more for a prompt and without a cache
                 self._kept.setdefault((sentence, tuple(ids[: len(ids) - back])), weights[-1 - back])
@@ -173,7 +173,7 @@ class AlignedGeneration(LogitsProcessor):
         return [row[:, :length] for row, length in zip(weights, lengths, strict=True)]
 
     def _scores(self, sentence: int, ids: list[int], step: int) -> np.ndarray | None:
-        """[S] of the token made at a step; ids begin with the start token."""
+        """[S] of the token generated at a step; ids begin with the start token."""
         return self._kept.get((sentence, tuple(ids[: self._shift + step])))
 
     def _emit(self, sequence: int, sentence: int, ids: list[int], steps: range, final: bool) -> None:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from hf_nmt_interp.errors import InputError
 
-_HALVINGS = 40  # of the interval in which the best length of a step is
+_HALVINGS = 40  # bisections of the interval that contains the best step length
 
 
 @torch.no_grad()
@@ -15,16 +15,16 @@ def optimal_attention(
     """alpha_opt: the weights that minimise L = -log softmax(sum_l alpha_l gamma_l)_y (eq. 26 to 30, 32 to 36).
 
     The loss is convex in alpha. Each step moves weight from the kept position whose gradient is highest to the one
-    whose gradient is lowest, as much as lowers the loss most, until no choice of weights can lower it by more than
-    the tolerance, or after `steps` steps.
+    whose gradient is lowest, by the amount that lowers the loss most, until no weights can lower it by more than the
+    tolerance, or after `steps` steps.
 
     Args:
         gamma: [..., L, V] logits with all attention on position l, e.g. of `lexical_probe(..., vocabulary=True)` of a
             translator with `output="linear"`, whose logits are linear in alpha; gamma_l includes the decoder state.
-        labels: [...] the right words y.
+        labels: [...] the correct words y.
         kept: [..., L] which positions exist; None for all.
         steps: maximum number of steps.
-        tolerance: of the loss.
+        tolerance: tolerance of the loss.
 
     Returns:
         [..., L] weights, 0 where not kept.
@@ -62,7 +62,7 @@ def _probabilities(alpha: Tensor, z: Tensor) -> Tensor:
 
 
 def _best_amount(alpha: Tensor, z: Tensor, source: Tensor, to: Tensor) -> Tensor:
-    """How much weight [N] moved from one position to another lowers the loss most, by bisection of its derivative."""
+    """The weight [N] to move between two positions that lowers the loss most, by bisection of its derivative."""
     rows = torch.arange(len(z), device=z.device)
     logits, direction = (alpha[:, None] @ z)[:, 0], z[rows, to] - z[rows, source]  # [N, V]
 

@@ -1,7 +1,7 @@
 """The cross-attention layer and head of a model that aligns words best, chosen without gold links.
 
-Deleting a source word lowers the probability of the target words that translate it. That needs a forward pass for each
-source word, so it is done for a few sentences only, and the layer and head whose links agree best with it are chosen.
+Deleting a source word lowers the probability of the target words that translate it. This needs a forward pass for each
+source word, so it is only done for a few sentences, and the layer and head whose links agree best with it are chosen.
 """
 
 import hashlib
@@ -29,15 +29,15 @@ from hf_nmt_interp.text.pharaoh import Links
 
 logger = logging.getLogger(__name__)
 
-SENTENCES, WORDS = 40, 250  # most sentences and about how many source words the choice is made on
-_KEPT = 100  # source words from which on it is kept for later runs
+SENTENCES, WORDS = 40, 250  # maximum sentences, and approximate source words, used for the choice
+_KEPT = 100  # minimum source words for a choice to be stored
 _FOLDER = Path(HF_HOME) / "hf_nmt_interp" / "alignment"  # a file for each model
-_BOX = Path(__file__).with_name("own_attention.json")  # of the bundled translators, by fingerprint
+_BOX = Path(__file__).with_name("own_attention.json")  # choices for the bundled translators, by fingerprint
 Key = tuple[int, int | None, bool]  # layer, head (None is the mean of all), shifted
 
 
 class AttentionChoice(NamedTuple):
-    """A way to align by attention: `AttentionWeights(model, layer, head, shifted)`; head None is the mean of all."""
+    """The attention used to align: `AttentionWeights(model, layer, head, shifted)`; head None is the mean of all."""
 
     layer: int
     head: int | None
@@ -50,11 +50,11 @@ class AttentionChoice(NamedTuple):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Of the method `attention`."""
+        """Settings for the method `attention`."""
         return {"layer": self.layer, "head": self.head, "shifted": self.shifted}
 
     def ctranslate2(self, model: Any) -> dict[str, list[list[int]]]:
-        """`alignment_heads` as in a config.json of CTranslate2: [layer, head] of each head, of a mean all of them."""
+        """`alignment_heads` as in CTranslate2's config.json: a list of [layer, head], with all heads for a mean."""
         if self.shifted:
             problem = "CTranslate2 returns the attention of the step that predicts a token"
             raise InputError("shifted", None, problem, "choose attention without shift")
@@ -68,7 +68,7 @@ _CHOSEN: WeakKeyDictionary[Any, tuple[int, AttentionChoice]] = WeakKeyDictionary
 def own_attention(model: Any, pairs: Pairs, batch_size: int = 16, cached: bool = True) -> AttentionChoice:
     """The `known_choice` of a model, or the result of `choose_attention` on the first of these pairs.
 
-    If made from enough pairs, it is stored for this model, and for later runs in the Hugging Face cache if `cached`.
+    If chosen on enough words, it is stored for this model, and for later runs in the Hugging Face cache if `cached`.
     """
     if known := known_choice(model, cached):
         return known
@@ -78,7 +78,7 @@ def own_attention(model: Any, pairs: Pairs, batch_size: int = 16, cached: bool =
     head = "mean of its heads" if choice.head is None else f"head {choice.head}"
     step = "one step later" if choice.shifted else "at the same step"
     sentences = f"{number} sentence{'s' * (number > 1)}"
-    how = f"{1 - choice.aer:.0%} of its links are those of deleting source words in {sentences}"
+    how = f"{1 - choice.aer:.0%} of its links agree with deleting source words in {sentences}"
     logger.warning("aligning by cross-attention layer %d, %s, %s: %s", choice.layer, head, step, how)
     if cached and words[-1] >= _KEPT:
         _CHOSEN[model] = _version(model), choice
@@ -91,7 +91,7 @@ def own_attention(model: Any, pairs: Pairs, batch_size: int = 16, cached: bool =
 
 
 def known_choice(model: Any, cached: bool = True) -> AttentionChoice | None:
-    """The choice in the model's config, of a bundled translator, or made before if `cached` allows it."""
+    """The choice in the model's config, for a bundled translator, or from an earlier run if `cached`."""
     if stored := getattr(model.config, "alignment", None):
         return _read_choice(stored)
     if cached and model in _CHOSEN and _CHOSEN[model][0] == _version(model):
@@ -101,7 +101,7 @@ def known_choice(model: Any, cached: bool = True) -> AttentionChoice | None:
     if not found and cached:
         try:
             found = json.loads((_FOLDER / f"{name}.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # none, or a damaged one
+        except (OSError, ValueError):  # missing or damaged
             return None
     if not found:
         return None
@@ -125,7 +125,7 @@ def _version(model: Any) -> int:
 
 
 def _fingerprint(model: Any) -> str:
-    """Fingerprint of all weights but those of an alignment head, which changes nothing about the attention."""
+    """Fingerprint of all weights except those of an alignment head, which does not affect the attention."""
     digest = hashlib.sha256(type(model).__name__.removeprefix("Aligned").encode())
     for weight in [w for name, w in model.state_dict().items() if not name.startswith("alignment_head.")]:
         digest.update(weight.detach().float().cpu().numpy().tobytes())
@@ -138,9 +138,9 @@ def choose_attention(model: Any, pairs: Pairs, batch_size: int = 16) -> Attentio
 
 
 def best_agreement(found: dict[Key, float], heads: bool = True, shifted: bool | None = None) -> AttentionChoice:
-    """The best of `occlusion_agreements`, of equal ones the first.
+    """The best of `occlusion_agreements`, the first if several are equal.
 
-    Without `heads` only means over the heads of a layer are compared, with `shifted` only shifted, or only plain ones.
+    Without `heads`, only means over the heads of a layer are compared; `shifted` compares only shifted or plain ones.
     """
     best = max(
         (key for key in found if (heads or key[1] is None) and shifted in (None, key[2])), key=found.__getitem__
@@ -149,7 +149,7 @@ def best_agreement(found: dict[Key, float], heads: bool = True, shifted: bool | 
 
 
 def occlusion_agreements(model: Any, pairs: Pairs, batch_size: int = 16) -> dict[Key, float]:
-    """Of each layer and head, plain and shifted: the share of `occlusion_links` that are its links too."""
+    """The share of `occlusion_links` that are also links of each layer and head, plain and shifted."""
     _, limit = capacity(model, "target")  # shifted weights need one more position
     pairs = pairs.pick([n for n, pair in enumerate(pairs) if limit is None or len(pair.ids.target_ids) < limit])
     found = links_of_pairs(model, pairs, batch_size)
@@ -164,7 +164,7 @@ def occlusion_agreements(model: Any, pairs: Pairs, batch_size: int = 16) -> dict
 
 @torch.no_grad()
 def occlusion_links(model: Any, pair: Pair, batch_size: int = 16) -> Links:
-    """Each target word to the source word without which it becomes least probable."""
+    """Link each target word to the source word whose deletion lowers its probability most."""
     ids = pair.ids
     without = [[i for n, i in enumerate(ids.source_ids) if n not in own] for own in pair.source.positions]
     # a word may have no subwords, or all of them
@@ -187,12 +187,12 @@ def occlusion_links(model: Any, pair: Pair, batch_size: int = 16) -> Links:
 def attention_links(
     model: Any, tokenizer: Any, sources: Sequence[Text], targets: Sequence[Text], batch_size: int = 16
 ) -> dict[Key, list[Links]]:
-    """Links of each sentence pair by each (layer, head, shifted), from one pass over the data."""
+    """Links of each sentence pair for each (layer, head, shifted), from one pass over the data."""
     return links_of_pairs(model, Pairs.force(model, tokenizer, sources, targets), batch_size)
 
 
 def links_of_pairs(model: Any, pairs: Pairs, batch_size: int = 16) -> dict[Key, list[Links]]:
-    """`attention_links` of pairs that are encoded."""
+    """`attention_links` of encoded pairs."""
     translator = any_parts(model)
     links: dict[Key, list[Links]] = {}
     for rows, batch in pairs.batches(batch_size, "Choosing attention"):

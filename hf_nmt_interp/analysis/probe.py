@@ -16,7 +16,7 @@ from hf_nmt_interp.models.families import any_parts
 from hf_nmt_interp.models.lstm import LSTMAttentionForSequenceClassification, LuongSeq2SeqForConditionalGeneration
 from hf_nmt_interp.models.proxy import BagOfWordsProxy
 
-_NUMBERS = 2**22  # of logits held at a time: they stay in the cache
+_NUMBERS = 2**22  # logits in memory at a time: they fit into the cache
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Probe:
 
     Attributes:
         log_beta: [B, T, S] log-probability of y_t if the network attends to l only, -inf at padding.
-        log_odds: [B, T, S] log(beta / (1 - beta)), from the logits: in the same order as beta, but not rounded to the
-            same number where beta is near 1, as log_beta is in float32; 0 at padding.
-        gamma: [B, T, S] logit of y_t then, for classifiers its log-odds; with `vocabulary` [B, T, S, V]; 0 at padding.
+        log_odds: [B, T, S] log(beta / (1 - beta)), from the logits: has the same order as beta, but unlike log_beta in
+            float32 does not lose precision where beta is near 1; 0 at padding.
+        gamma: [B, T, S] that logit of y_t, for classifiers its log-odds; with `vocabulary` [B, T, S, V]; 0 at padding.
         kept: [B, T, S], False at padding.
     """
 
@@ -49,16 +49,16 @@ def lexical_probe(
 ) -> Probe:
     """beta[t, l] = N([h_l, s_t])_(y_t) for all t and l: the network attends to position l only (eq. 4, 6, 9).
 
-    All heads attend to l: K heads, whose contexts are summed, make the context K h_l. Decoder states are the ordinary
-    ones, also with input feeding. In Transformers and the
-    convolutional translator, which attend in every layer, all heads of all layers attend to l at every step up to t.
+    All heads attend to l: the context of K heads, which is summed, is K h_l. Decoder states are the usual ones, also
+    with input feeding. In Transformers and the convolutional translator, which attend in every layer, all heads of all
+    layers attend to l at every step up to t.
 
     Args:
         model: the LSTM translator or classifier, the bag-of-words proxy, or any other supported translator.
         input_ids: [B, S] source tokens, padded on the right.
-        labels: [B, T] target tokens, -100 is padding; of classifiers [B] or [B, 1] classes.
+        labels: [B, T] target tokens, -100 is padding; for classifiers, [B] or [B, 1] classes.
         attention_mask: [B, S], 0 for padding.
-        vocabulary: `gamma` of all words, not only of y_t.
+        vocabulary: whether to return `gamma` of all words, not only of y_t.
 
     >>> import hf_nmt_interp as hni
     >>> model, tokenizer = hni.load_demo("en-de")
@@ -136,7 +136,7 @@ def _states_only(model: Any, input_ids: Tensor, labels: Tensor, mask: Tensor | N
 
 
 def _one_state_memories(model: Any, batch: Batch, vocabulary: bool) -> Probe:
-    """Decoders that read one encoder state instead of all: softmax over one key is 1, whatever layer and head."""
+    """Decoders that read one encoder state instead of all: softmax over one key is 1 in every layer and head."""
     encoded: Any = model.get_encoder()(input_ids=batch.input_ids, attention_mask=batch.attention_mask)
     h, T = encoded[0], batch.labels.shape[1]
     V = any_parts(model).projection.out_features
@@ -144,7 +144,7 @@ def _one_state_memories(model: Any, batch: Batch, vocabulary: bool) -> Probe:
     for rows in (batch.attention_mask != 0).nonzero().split(max(1, _NUMBERS // (T * V))):
         b, l = rows.unbind(1)  # noqa: E741
         memory: Any = BaseModelOutput(last_hidden_state=h[b, l][:, None])  # [N, 1, d]
-        if isinstance(encoded, ConvEncoderOutput):  # its contexts grow with the root of the number of states
+        if isinstance(encoded, ConvEncoderOutput):  # its contexts grow with the square root of the number of states
             lengths = batch.attention_mask.sum(-1)[b].to(h.dtype).sqrt()[:, None, None]
             memory = ConvEncoderOutput(h[b, l][:, None], attended=encoded[1][b, l][:, None] * lengths)
         inputs = batch.inputs() | {"encoder_outputs": memory, "attention_mask": torch.ones_like(b)[:, None]}

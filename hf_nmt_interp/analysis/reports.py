@@ -14,7 +14,7 @@ from hf_nmt_interp.text.tables import csv_text
 
 
 def sentence_pairs(model: Any, tokenizer: Any, sources: Any, targets: Any, batch_size: int) -> Pairs:
-    """Sentences and their translations, which the model makes if `targets` is None."""
+    """Sentences and their translations; the model translates if `targets` is None."""
     if isinstance(sources, str) or not sources:
         raise InputError("sources", None, f"expected a list of sentences, got {sources!r}")
     return Pairs.make(model, tokenizer, sources, targets, batch_size=batch_size)
@@ -23,8 +23,8 @@ def sentence_pairs(model: Any, tokenizer: Any, sources: Any, targets: Any, batch
 class Report:
     """Base of dataclasses that can be saved to files and loaded."""
 
-    title: ClassVar[str]  # what it is, for errors
-    writer: ClassVar[str] = "its method save"  # what writes it, for errors
+    title: ClassVar[str]  # description for errors
+    writer: ClassVar[str] = "its method save"  # origin, for errors
     columns: ClassVar[Sequence[str] | None] = None  # of its CSV; None for those of the first row
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -33,7 +33,7 @@ class Report:
         raise NotImplementedError
 
     def to_json(self) -> str:
-        """Everything, as one object."""
+        """The report as a JSON object."""
         return json.dumps(vars(self), indent=1, ensure_ascii=False, allow_nan=False, default=np.ndarray.tolist)
 
     def to_csv(self) -> str:
@@ -41,7 +41,7 @@ class Report:
         return csv_text(self.table(), self.columns)
 
     def save(self, path: str | Path) -> None:
-        """Write `.json`, which has everything, or `.csv`, which has the rows of `table`."""
+        """Write the report as `.json`, or the rows of `table` as `.csv`."""
         write = {".json": self.to_json, ".csv": self.to_csv}.get(Path(path).suffix)
         if write is None:
             raise InputError("path", str(path), "must end in .json or .csv")

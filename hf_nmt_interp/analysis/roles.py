@@ -1,4 +1,4 @@
-"""Roles of attention heads, from where they look (voita2019, sections 4 and 5).
+"""Roles of attention heads, by where they attend (voita2019, sections 4 and 5).
 
 A score is a class and a line in `HEAD_SCORES`. The class sees the attention of a layer's heads sentence by sentence,
 names the roles of a head with such scores, and describes itself: its columns in a report, the facts that corpus runs
@@ -34,15 +34,15 @@ class Relation(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """Where the heads of one layer look in one sentence, special tokens left out on both sides.
+    """Attention of the heads of one layer in one sentence, without special tokens on both sides.
 
     Attributes:
-        weights: [H, Q, K] attention of queries to keys; rows sum to less than 1 by what special tokens get.
+        weights: [H, Q, K] attention of queries to keys; rows sum to less than 1, because special tokens are left out.
         queries: [Q] positions in their sequence.
         keys: [K] positions in their sequence.
         counts: [K] how often each key's token occurs in the corpus.
         common: [K] whether it is one of the most frequent tokens.
-        relations: of the words, if queries and keys are words.
+        relations: relations between the words, if queries and keys are words.
     """
 
     weights: np.ndarray
@@ -57,7 +57,7 @@ class HeadScore(ABC):
     """Scores of the heads of one layer, from facts about each sentence.
 
     Attributes:
-        level: of the views it is shown: "token", or "word" for sentences with trees.
+        level: kind of views it needs: "token", or "word" for sentences with trees.
         has_roles: whether it assigns roles, not only a score.
         column_types: names of its columns in a report, and their Python types.
         fact_types: names of its facts, and their Python types; corpus runs keep them and count them later.
@@ -71,7 +71,7 @@ class HeadScore(ABC):
     shown: ClassVar[dict[str, str]] = {}
 
     def add(self, view: View) -> None:
-        """Add one more sentence."""
+        """Add a sentence."""
         self.add_known(self.facts(view))
 
     def facts(self, view: View) -> dict[str, list]:
@@ -79,12 +79,12 @@ class HeadScore(ABC):
         return {}
 
     def add_known(self, facts: dict[str, list]) -> None:
-        """Count the facts of one more sentence, if its own are among them and known."""
+        """Add the facts of a sentence, if they include known facts of this score."""
         if any(facts.get(name, [None])[0] is not None for name in self.fact_types):
             self.add_facts(facts)
 
     def add_facts(self, facts: dict[str, list]) -> None:
-        """Count the facts of one more sentence, which may have facts of other scores too."""
+        """Add the facts of a sentence, which may also include facts of other scores."""
         raise NotImplementedError
 
     @abstractmethod
@@ -107,7 +107,7 @@ class HeadScore(ABC):
 
     @classmethod
     def cells(cls, row: Row) -> dict[str, str]:
-        """What a terminal shows of its scores, empty where one is not known."""
+        """The scores for a terminal; unknown ones are empty."""
         formats = {name: f"{{{name}:{'.0%' if kind is float else ''}}}" for name, kind in cls.column_types.items()}
         known = {name: value for name, value in row.items() if value is not None}
         found = dict.fromkeys(cls.shown or formats, "")
@@ -142,9 +142,9 @@ class Confidence(HeadScore):
 
 
 class Positional(HeadScore):
-    """The most frequent relative position, key - query, of the largest weight, and how often it is there.
+    """The most frequent relative position, key - query, of the largest weight, and its share.
 
-    The share is of the queries that have a key at that position: the first token has no left neighbour. For
+    The share counts only queries that have a key at that position: the first token has no left neighbour. For
     cross-attention it is the position of a source token minus that of the token to be predicted; for decoder
     self-attention 0 is the decoder's input at the step, the last token translated.
     """
@@ -170,7 +170,7 @@ class Positional(HeadScore):
     def columns(self) -> dict[str, Sequence]:
         if not self.offsets:
             return {}
-        # of equally frequent ones the nearest, then the one before: the same in every order of the sentences
+        # ties: the nearest, then the preceding one, so the order of the sentences does not matter
         heads = self.offsets.values()
         best = [max(counts, key=lambda offset: (counts[offset], -abs(offset), -offset)) for counts in heads]
         shares = [counts[offset] / self.possible[offset] for offset, counts in zip(best, heads, strict=True)]
@@ -182,10 +182,10 @@ class Positional(HeadScore):
 
 
 class Syntactic(HeadScore):
-    """Share of a relation's words whose largest weight is at the other word, in each direction.
+    """Share of a relation's words whose largest weight is on the other word, in each direction.
 
-    The baseline, the same for both directions, always looks at the relation's most frequent relative position. The
-    paper's "10% higher than the baseline" is taken as written: accuracy >= 1.1 baseline. A relation's subtypes
+    The baseline, the same for both directions, always attends to the relation's most frequent relative position. The
+    paper's "10% higher than the baseline" is taken literally: accuracy >= 1.1 baseline. A relation's subtypes
     (`nsubj:pass`) are separate relations, as in the paper's annotation.
     """
 
@@ -244,10 +244,10 @@ class Syntactic(HeadScore):
 
 
 class RareWords(HeadScore):
-    """Share of the sentences, of those with a token that is not common, in which a head looks at the rarest tokens.
+    """Share of the sentences with an uncommon token in which a head attends to the rarest tokens.
 
-    What a head looks at in a sentence is the token with the largest sum of weights over the queries. `rarest`: it is
-    as rare as the rarest token; `two_rarest`: as the second rarest.
+    A head attends to the token with the largest sum of weights over the queries. `rarest`: this token is as rare as
+    the rarest token of the sentence; `two_rarest`: as rare as the second rarest.
     """
 
     column_types: ClassVar = {"rarest": float, "two_rarest": float}
@@ -282,7 +282,7 @@ class RareWords(HeadScore):
         return "rare"
 
 
-# role, or what is measured -> how
+# role or score -> class
 HEAD_SCORES: dict[str, type[HeadScore]] = {
     "confidence": Confidence,
     "positional": Positional,

@@ -16,18 +16,18 @@ from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.corpus import Pair
 from hf_nmt_interp.text.pharaoh import Links
 
-NULL = ""  # the source word of target words that translate nothing; text has no empty words
+NULL = ""  # source word of target words that translate nothing; text contains no empty words
 
 
 class StepwiseAligner:
-    """Expected counts C[i, o] of word pairs, updated after each batch of the text, and the links they give.
+    """Aligns words by expected counts C[i, o] of word pairs, which are updated after each batch of the text.
 
     Args:
-        pairs: (source words, target words); read once for each pass, never held.
-        passes: over the pairs; one pass needs only an iterator.
+        pairs: (source words, target words); read once for each pass, never stored.
+        passes: number of passes over the pairs; an iterator is enough for one pass.
         batch_size: sentence pairs between two updates.
         power: the k-th update has the weight k ** -power, 0.5 <= power <= 1; 1 is the plain mean of all batches.
-        tension: of the diagonal; 0 is IBM Model 1 itself.
+        tension: strength of the diagonal prior; 0 is IBM Model 1.
         null: probability that a target word translates nothing.
         smoothing: a, added to the count of every word pair.
 
@@ -93,7 +93,7 @@ class StepwiseAligner:
         return diagonal_prior(T, width - 1, self.tension, self.null)
 
     def _find(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where keys are in the table, and whether they are."""
+        """Positions of keys in the table, and whether they exist."""
         place = np.searchsorted(self.keys, keys)
         inside = place < len(self.keys)
         inside[inside] = self.keys[place[inside]] == keys[inside]
@@ -116,7 +116,7 @@ class StepwiseAligner:
         return scores / scores.sum(1, keepdims=True)
 
     def links(self, source: Words, target: Words) -> Links:
-        """Each target word to its best source word, or to none."""
+        """Link each target word to its best source word, or to none."""
         if not len(source) or not len(target):
             return set()
         best = self.align(source, target).argmax(1)
@@ -140,7 +140,7 @@ def diagonal_prior(T: int, L: int, tension: float, null: float) -> np.ndarray:
     [[0.5, 0.25, 0.25], [0.5, 0.25, 0.25]]
     """
     distance = np.abs(np.arange(1, T + 1)[:, None] / T - np.arange(1, L + 1)[None] / L)
-    near = np.exp(-tension * (distance - distance.min(1, keepdims=True)))  # of a large tension not all are 0
+    near = np.exp(-tension * (distance - distance.min(1, keepdims=True)))  # with a large tension, not all become 0
     return np.hstack([np.full((T, 1), null), (1 - null) * near / near.sum(1, keepdims=True)])
 
 
@@ -150,8 +150,8 @@ def stepwise_links(
     """Links of both directions for sentence pairs, by aligners trained on the training text.
 
     Args:
-        pairs: lower-cased here; words are separated by spaces.
-        training: the same.
+        pairs: sentence pairs, which are lower-cased; words are separated by spaces.
+        training: training pairs in the same format.
         online: do not train on `pairs`, as if text were aligned while it is written.
 
     Returns:

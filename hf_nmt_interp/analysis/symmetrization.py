@@ -7,7 +7,7 @@ from typing import Any
 from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.text.pharaoh import Links
 
-# the order matters: links that are added early hinder later ones
+# the order matters: links that are added early can exclude later ones
 NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))  # (target, source)
 
 
@@ -16,12 +16,12 @@ def _by_target(links: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _aligned(links: Links, i: int, j: int) -> tuple[bool, bool]:
-    """Whether the source word and the target word have a link already."""
+    """Whether the source word and the target word already have a link."""
     return any(i == other for other, _ in links), any(j == other for _, other in links)
 
 
 def _grow_diag(forward: Links, backward: Links) -> Links:
-    """The intersection, grown by neighbouring links of the union that align a word without a link."""
+    """The intersection, extended by neighbouring links of the union that align a word without a link."""
     links, union = forward & backward, forward | backward
     before = -1
     while before < len(links):
@@ -36,7 +36,7 @@ def _grow_diag(forward: Links, backward: Links) -> Links:
 
 
 def _final(forward: Links, backward: Links, both: bool = False) -> Links:
-    """Grow-diag, then links of one direction after the other that align a word (`both`: two words) without a link."""
+    """Grow-diag, then links of each direction that align a word (`both`: two words) without a link."""
     links, settled = _grow_diag(forward, backward), any if both else all
     for new in (*_by_target(forward), *_by_target(backward)):
         if not settled(_aligned(links, *new)):

@@ -17,10 +17,10 @@ from hf_nmt_interp.text.pharaoh import Links, parse_links
 
 
 def eflomal_links(pairs: Sequence[Pair], training: Iterable[Pair]) -> tuple[list[Links], list[Links]]:
-    """Links of both directions for sentence pairs, by eflomal's default model over them and the training text at once.
+    """Links of both directions for sentence pairs, by eflomal's default model on them and the training text together.
 
-    eflomal lower-cases, and samples: links differ a little from run to run. Words are separated by spaces. The
-    links (source word, target word) are at most one per target word; and at most one per source word.
+    eflomal lower-cases, and samples: links differ slightly between runs. Words are separated by spaces. The first
+    direction has at most one link (source word, target word) per target word, the second one per source word.
     """
     try:
         from eflomal import Aligner

@@ -1,4 +1,4 @@
-"""Signals that something is wrong with a translation, each by its name.
+"""Signals that something is wrong with a translation, by name.
 
 Definitions: docs/methods.md, Checking a translation.
 """

@@ -1,4 +1,4 @@
-"""Base of the signals: a number that says how suspicious the translation of a sentence pair is."""
+"""Base class of signals: numbers that show how suspicious the translation of a sentence pair is."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -10,8 +10,8 @@ class Signal(ABC):
     """A number about a sentence pair. To add one: subclass, and add the class to `SIGNALS`.
 
     Attributes:
-        name: the name that users choose it by.
-        passes: names in `PASSES` of what it reads.
+        name: the name that users select it by.
+        passes: names of the `PASSES` that it needs.
         rises: whether larger values are more suspicious; for most signals smaller ones are.
         on_request: whether it is left out unless asked for, because its passes are slow.
     """
@@ -24,4 +24,4 @@ class Signal(ABC):
     @staticmethod
     @abstractmethod
     def score(reading: Reading) -> float:
-        """Its value; defined for pairs without words too."""
+        """The value; also defined for pairs without words."""

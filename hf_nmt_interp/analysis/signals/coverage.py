@@ -1,4 +1,4 @@
-"""Which source words the translation looked at: coverage by alignment and by attention, without punctuation."""
+"""Which source words the translation covers, by alignment and by attention, without punctuation."""
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class AlignmentCoverage(Signal):
 
 
 class ClauseCoverage(Signal):
-    """Least mean of `alignment_coverage` over a clause, a run between punctuation marks."""
+    """Lowest mean of `alignment_coverage` over a clause, a run between punctuation marks."""
 
     name, passes = "clause_coverage", ("cross",)
 
@@ -56,7 +56,7 @@ class AttentionCoverage(Signal):
 
 
 class LowestCoverage(Signal):
-    """Least `attention_coverage` of a word, smoothed over its neighbours."""
+    """Lowest `attention_coverage` of a word, smoothed over its neighbours."""
 
     name, passes = "lowest_coverage", ("cross",)
 

@@ -54,7 +54,7 @@ class InformationShare(Signal):
 
 
 class LowestInformation(Signal):
-    """Least information about a word."""
+    """Lowest information about a word."""
 
     name, passes = "lowest_information", ("cross", "empty")
 
@@ -64,7 +64,7 @@ class LowestInformation(Signal):
 
 
 class UninformedWords(Signal):
-    """Share of the target words about which the source says less than 0.5 nats."""
+    """Share of the target words about which the source has less than 0.5 nats of information."""
 
     name, passes, rises = "uninformed_words", ("cross", "empty"), True
 

@@ -17,7 +17,7 @@ class LengthRatio(Signal):
 
 
 class CharacterRatio(Signal):
-    """log of target characters / source characters, one more of each."""
+    """log of (1 + target characters) / (1 + source characters)."""
 
     name, passes = "character_ratio", ()
 

@@ -17,7 +17,7 @@ class LogProbability(Signal):
 
 
 class LowestLogProbability(Signal):
-    """Least log P of a word given the source and the words before it."""
+    """Lowest log P of a word given the source and the words before it."""
 
     name, passes = "lowest_log_probability", ("cross",)
 

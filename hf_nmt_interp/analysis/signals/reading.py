@@ -1,4 +1,4 @@
-"""Results of a translator's passes over sentence pairs, from which signals are computed.
+"""Results of a translator's passes over sentence pairs, as input for signals.
 
 Definitions: docs/methods.md, Checking a translation.
 """
@@ -28,7 +28,7 @@ _WINDOW = 2  # words on each side
 
 
 class Part(NamedTuple):
-    """Words [first, end) of a source, and how much likelier the translation is without them, in nats."""
+    """Words [first, end) of a source, and how much more likely the translation is without them, in nats."""
 
     first: int
     end: int
@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A sentence pair and the results of passes over it; None for a pass that was not made.
+    """A sentence pair and the results of passes over it; None for a pass that was not run.
 
     Attributes:
         pair: ids and words.
@@ -47,7 +47,7 @@ class Reading:
         empty: [T] log P(y_t | empty source, y_<t).
         alti: [T] source contribution by ALTI+.
         lrp: [T] source contribution by LRP.
-        parts: of the source, each left out in turn.
+        parts: parts of the source, each left out in turn.
     """
 
     pair: Pair
@@ -159,7 +159,7 @@ Pass = Callable[[Any, Pairs, int], Iterator[dict[str, Any]]]
 
 
 def _shares(name: str) -> Pass:
-    """One pass of an attribution method that shares out a total."""
+    """One pass of an attribution method that divides a total."""
 
     def shares(model: Any, pairs: Pairs, batch_size: int) -> Iterator[dict[str, Any]]:
         results = explain(make_method(model, name, **word_settings(name, {})), pairs, batch_size)
@@ -169,7 +169,7 @@ def _shares(name: str) -> Pass:
 
 
 def _parts(model: Any, pairs: Pairs, batch_size: int) -> Iterator[dict[str, Any]]:
-    """A pass for each word and each clause of the source, which is left out."""
+    """One pass for each word and each clause of the source, which is left out."""
     spans = []
     for pair in pairs:
         own = [(n, n + 1) for n, places in enumerate(pair.source.positions) if places]
@@ -193,7 +193,7 @@ PASSES: dict[str, Pass] = {
 def read(
     model: Any, pairs: Pairs, passes: Iterable[str], batch_size: int = 16, choice: AttentionChoice | None = None
 ) -> list[Reading]:
-    """Readings of sentence pairs by the passes of these names; `choice` is the attention used to align."""
+    """Readings of sentence pairs with these passes; `choice` is the attention used to align."""
     found: list[dict[str, Any]] = [{} for _ in pairs]
     for name in dict.fromkeys(passes):
         more: Pass = partial(_cross, choice=choice) if name == "cross" else PASSES[name]

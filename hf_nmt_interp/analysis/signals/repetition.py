@@ -16,7 +16,7 @@ def _counts(side: TokenWords, n: int) -> tuple[Counter[tuple[str, ...]], int]:
 
 
 class RepeatedNgrams(Signal):
-    """Share of n-grams that occurred before, less that in the source; the largest of n = 1 to 4."""
+    """Share of n-grams that occurred before, minus that of the source; the largest for n = 1 to 4."""
 
     name, passes, rises = "repeated_ngrams", (), True
 
@@ -30,7 +30,7 @@ class RepeatedNgrams(Signal):
 
 
 class TopNgram(Signal):
-    """n times the count of the most frequent n-gram above that in the source; the largest of n = 1 to 4."""
+    """n times the count of the most frequent n-gram minus that of the source; the largest for n = 1 to 4."""
 
     name, passes, rises = "top_ngram", (), True
 

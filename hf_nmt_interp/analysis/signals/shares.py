@@ -11,7 +11,7 @@ def _mean(shares: np.ndarray) -> float:
 
 
 def _lowest(shares: np.ndarray, reading: Reading) -> float:
-    """Over words, whose share is the mean over their tokens after the first step."""
+    """Minimum over words of the mean share of their tokens after the first step."""
     places = ([n for n in own if n] for own in reading.pair.target.positions)
     return min((float(shares[own].mean()) for own in places if own), default=1.0)
 
@@ -27,7 +27,7 @@ class AltiShare(Signal):
 
 
 class AltiMinimum(Signal):
-    """Least source contribution of a word by ALTI+."""
+    """Lowest source contribution of a word by ALTI+."""
 
     name, passes = "alti_minimum", ("alti",)
 
@@ -47,7 +47,7 @@ class LrpShare(Signal):
 
 
 class LrpMinimum(Signal):
-    """Least source contribution of a word by LRP."""
+    """Lowest source contribution of a word by LRP."""
 
     name, passes, on_request = "lrp_minimum", ("lrp",), True
 
