@@ -1,4 +1,4 @@
-"""The soft links of a head that is trained to align (Chen et al. 2020), as a method.
+"""Soft links of a trained alignment head (Chen et al. 2020) as attribution.
 
 Definitions: docs/methods.md, Alignment head.
 """
@@ -24,7 +24,7 @@ from hf_nmt_interp.models.aligned import AlignmentHeadMixin
 class HeadInputs:
     """The modules whose outputs the head reads."""
 
-    recorded: list[nn.Module]  # of decoder states, of encoder states
+    recorded: list[nn.Module]  # decoder states, encoder states
 
 
 class AlignmentHeadMethod(AttributionMethod):
@@ -47,7 +47,7 @@ class AlignmentHeadMethod(AttributionMethod):
 
     @property
     def head_model(self) -> Any:
-        """The model, which has a head."""
+        """The model, with its head."""
         return self.model
 
     @classmethod
@@ -57,13 +57,13 @@ class AlignmentHeadMethod(AttributionMethod):
 
     @classmethod
     def models(cls) -> list[str]:
-        """Classes of the models that have a head, also gated and calibrated ones."""
+        """Classes of models with a head, including gated and calibrated ones."""
         kinds = AlignmentHeadMixin.__subclasses__()
         return sorted(kind.__name__ for kind in kinds if kind.__module__ == AlignmentHeadMixin.__module__)
 
     @torch.no_grad()
     def explain(self, batch: Batch) -> Scores:
-        """The head's rows of the steps that have the labels as inputs."""
+        """The head's rows for the steps that read the labels."""
         output, source = self._run(partial(run_model, self.model), batch)
         logits, T = output.logits[:, :-1], batch.labels.shape[1]
         log_probs, chosen = label_log_probs(logits, batch.labels), first_choices(logits, batch)
@@ -76,7 +76,7 @@ class AlignmentHeadMethod(AttributionMethod):
             return self._run(lambda inputs: self.model.base_model(**inputs), batch)[1]
 
     def _run(self, run: Callable[[dict[str, Any]], Any], batch: Batch) -> tuple[Any, Tensor]:
-        """What a forward pass returns, and the head's rows of the labels [B, T, S].
+        """The output of a forward pass, and the head's rows [B, T, S] for the labels.
 
         States are recorded, because `output_hidden_states` would leave hooks on the model.
         """

@@ -1,4 +1,4 @@
-"""ALTI+: contributions by how close each token's part comes to a layer's output (Ferrando et al. 2022).
+"""ALTI+: a token contributes as much as its part is close to a layer's output (Ferrando et al. 2022).
 
 Definitions: docs/methods.md, ALTI.
 """
@@ -18,16 +18,16 @@ from hf_nmt_interp.models.families import Attention, Sublayer
 
 
 class ALTI(LayeredMethod):
-    """ALTI+ (arXiv 2205.11631): source, prefix and start token share out a total of 1 at each step.
+    """ALTI+ (arXiv 2205.11631): divides a total of 1 among source, prefix and start token at each step.
 
     The output of every attention block, with its residual and norm, is a sum of transformed vectors, one per token;
     a token contributes as much as its vector brings the sum closer to the output. The layers' contributions are
-    multiplied through encoder and decoder. All steps come from one forward pass. The
-    predicted token is not used: contributions are those to the decoder's state.
+    multiplied through encoder and decoder. All steps come from one forward pass. The predicted token is not used:
+    these are contributions to the decoder's state.
 
     Args:
         model: a Transformer whose layers are known.
-        max_memory: bytes of transformed vectors held at a time.
+        max_memory: bytes of transformed vectors in memory at a time.
     """
 
     name, title = "alti", "ALTI"
@@ -58,13 +58,13 @@ class ALTI(LayeredMethod):
     def _layer(
         self, recording: Recording, own: Sublayer, cross: Sublayer, _: Sublayer
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """C, c_src and c_r of a decoder layer, for `roll_out`; feed-forward layers mix no tokens."""
+        """C, c_src and c_r of a decoder layer, for `roll_out`; feed-forward layers do not mix tokens."""
         return self._contributions(recording, own)[0], *self._contributions(recording, cross)
 
     def _contributions(self, recording: Recording, sub: Sublayer) -> tuple[Tensor, Tensor]:
         """Contributions [B, P, S] of the tokens an attention reads, and [B, P, 1] of the residual stream.
 
-        Those of a self-attention, where both are the same tokens, are one matrix, and the second is 0.
+        For self-attention, where both are the same tokens, the first contains both, and the second is 0.
         """
         attention: Attention = sub.branch  # type: ignore[assignment]
         first, last = attention.ends
@@ -72,7 +72,7 @@ class ALTI(LayeredMethod):
         output = stream + recording.output(last) if sub.norm_first else recording.output(sub.norm)
         is_cross = attention.kind == "cross"
         keys = recording.memory.shape[1] if is_cross else stream.shape[1]
-        if not attention.heads:  # a constant: the stream is all there is
+        if not attention.heads:  # the attention is a constant: only the stream contributes
             own = stream.new_zeros(*stream.shape[:2], keys)
             return (
                 (own, own.new_ones(*stream.shape[:2], 1))
@@ -117,7 +117,7 @@ class ALTI(LayeredMethod):
 
 
 def _deviation(norm: Any, x: Tensor) -> Tensor:
-    """[..., 1] that a norm divides its input x [..., d] by."""
+    """The divisor [..., 1] of a norm with the input x [..., d]."""
     if isinstance(norm, nn.LayerNorm):
         return (x.var(-1, correction=0, keepdim=True) + norm.eps).sqrt()
     return (x.pow(2).mean(-1, keepdim=True) + norm.variance_epsilon).sqrt()

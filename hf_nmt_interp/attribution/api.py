@@ -66,7 +66,7 @@ def attribute(
     contrast_steps: str = "first",
     **settings: Any,
 ) -> Any:
-    """Explain translations: given ones, or those the model makes.
+    """Explain translations: given ones, or the model's own.
 
     Args:
         model: a translator, or a name that is passed to `load` (further arguments of `load` are then accepted too).
@@ -75,16 +75,15 @@ def attribute(
         targets: its translation or a list of them; None lets the model translate. `target` is accepted too.
         method: name of an attribution method.
         batch_size: sentences explained at a time.
-        generate: arguments of `model.generate()`, for translations the model makes; and `seed` (default: 0), if they
-            are sampled.
+        generate: arguments of `model.generate()`, if the model translates, and `seed` (default: 0) for sampling.
         punctuation: "separate": punctuation marks are words; "attached": they belong to the word they touch.
         words: what a word is in text without spaces: "pieces" (of the tokenizer), "spaces", or a function that splits
             text into words, e.g. `jieba.lcut`; see `encode_source`.
-        contrast: why this translation and not another: one contrast per sentence, each another translation, or
-            `{"word": "other word"}`; see `contrasted`. Only steps that are compared get scores.
+        contrast: explain why this translation was chosen over another: one contrast per sentence, either another
+            translation or `{"word": "other word"}`; see `contrasted`. Only steps that are compared get scores.
         contrast_steps: "first" compares the first token that differs, "all" each one; "kl" compares prefixes.
-        settings: of the method. `lrp` explains the word in the translation, even if it was not the model's first
-            choice, unless `logit="top1"` is given.
+        settings: settings of the method. `lrp` explains the word in the translation, even if it was not the model's
+            first choice, unless `logit="top1"` is given.
 
     Returns:
         One `AttributionResult` for one sentence; `AttributionResults`, a list, for a list.
@@ -122,10 +121,10 @@ def explain(
 
     Args:
         explainer: the method.
-        pairs: of its model.
+        pairs: pairs encoded for its model.
         batch_size: pairs explained at a time.
-        settings: of the method, stored in the results.
-        choices: whether the results show which tokens of given targets are the model's first choices.
+        settings: settings of the method, stored in the results.
+        choices: whether results record which tokens of given targets are the model's first choices.
     """
     found: dict[int, AttributionResult] = {}
     for rows, batch in pairs.batches(batch_size, "Explaining"):
@@ -185,13 +184,13 @@ class Explained:
 def explain_generation(
     model: PreTrainedModel, tokenizer: Any = None, method: str = "lrp", **settings
 ) -> Iterator[Explained]:
-    """Context that explains what any `model.generate()` call inside returns, from the generated ids.
+    """Context that explains the output of every `model.generate()` call inside, from the generated ids.
 
     Args:
         model: any supported translator, whose `generate()` is called inside; not a name.
         tokenizer: its tokenizer.
         method: name of an attribution method.
-        settings: of the method.
+        settings: settings of the method.
 
     Yields:
         An object whose `results` has one `AttributionResult` per returned sequence, inside the context or after it.

@@ -28,7 +28,7 @@ def attention_weights(tape: Tape, attention: Attention | WeightedSum, mask: Tens
 
     Args:
         tape: a tape that recorded the attention's `recorded`.
-        attention: which one.
+        attention: the attention.
         mask: [B, S] of the source, 0 for padding; a decoder's keys are hidden by causality.
     """
     if isinstance(attention, WeightedSum) or attention.calibrated:
@@ -37,7 +37,7 @@ def attention_weights(tape: Tape, attention: Attention | WeightedSum, mask: Tens
 
 
 def attention_scores(tape: Tape, attention: Attention, mask: Tensor) -> Tensor:
-    """What the softmax of `attention_weights` takes in [B, H, P, S]: c q.k plus T5's position bias, -inf if hidden."""
+    """Input [B, H, P, S] of the softmax of `attention_weights`: c q.k plus T5's position bias, -inf if hidden."""
 
     def heads(x: Tensor) -> Tensor:  # [B, L, H * D] -> [B, H, L, D]
         return x.unflatten(-1, (-1, attention.head_size)).transpose(1, 2)
@@ -54,17 +54,17 @@ def attention_scores(tape: Tape, attention: Attention, mask: Tensor) -> Tensor:
     if attention.kind == "decoder":
         hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         return scores.masked_fill(hidden, -torch.inf)
-    mask = F.pad(mask, (0, scores.shape[-1] - mask.shape[-1]))  # one of real tokens may be shorter
+    mask = F.pad(mask, (0, scores.shape[-1] - mask.shape[-1]))  # a bias for real tokens may be shorter
     return scores.masked_fill(mask[:, None, None] == 0, -torch.inf)
 
 
 _EAGER = threading.Lock()
-_SWITCHED: dict[Any, tuple[int, list[tuple[Any, str]]]] = {}  # number of contexts, each config's implementation before
+_SWITCHED: dict[Any, tuple[int, list[tuple[Any, str]]]] = {}  # number of contexts, original implementations
 
 
 @contextmanager
 def _eager(model: Any) -> Iterator[None]:
-    """Context in which attention returns its weights; restores the implementation. Threads may overlap."""
+    """Context in which attention returns its weights; the implementation is restored. Threads may overlap."""
     with _EAGER:
         found = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}.values()
         configs = [config for config in found if config._attn_implementation != CALIBRATED]  # which returns weights
@@ -85,7 +85,7 @@ def _eager(model: Any) -> Iterator[None]:
 
 
 def returned_weights(model: Any, inputs: Mapping[str, Any]) -> tuple[Tensor, list[Tensor], list[Tensor], list[Tensor]]:
-    """Logits, and the weights that a model returns for every layer: cross [B, H, P, S], decoder, and encoder."""
+    """Logits, and the weights that a model returns for every layer: cross [B, H, P, S], decoder and encoder."""
     with _eager(model):
         output = run_model(model, {**inputs, "output_attentions": True})
     kinds = ("cross", "decoder", "encoder")
@@ -94,13 +94,13 @@ def returned_weights(model: Any, inputs: Mapping[str, Any]) -> tuple[Tensor, lis
         problem = f"{type(model).__name__} does not return cross-attention weights"
         raise InputError("model", None, problem, "use saliency")
     P, S = inputs["decoder_input_ids"].shape[1], inputs["input_ids"].shape[1]
-    if cross[0].shape[2] != P:  # ProphetNet returns scores, of its main stream and then of those that predict
+    if cross[0].shape[2] != P:  # ProphetNet returns scores, of the main stream and then of the predicting ones
         cross = [scores[:, :, P : 2 * P].softmax(-1) for scores in cross]
     return output.logits, [weights[..., :S] for weights in cross], own, encoder
 
 
 def all_labels_as_inputs(model: PreTrainedModel, batch: Batch) -> Tensor:
-    """The decoder's input [B, T + 1] with one more position, so that the last label is an input too."""
+    """The decoder's input [B, T + 1] with one more position, so the last label is also an input."""
     _, limit = capacity(model, "target")
     if limit is not None and batch.labels.shape[1] >= limit:
         problem = f"tokens, but shifted weights need one more of the model's {limit} positions"
@@ -122,13 +122,13 @@ class AttentionWeights(AttributionMethod):
     """Cross-attention weights for the source, decoder self-attention weights of the same layer for the prefix.
 
     Both sum to 1 at each step, so the source share is not meaningful here, unlike for LRP. Decoders without
-    self-attention, such as LSTMs and convolutions, have a prefix of 0. Families whose layers are not known return
-    their weights themselves (`output_attentions`).
+    self-attention, such as LSTMs and convolutions, have a prefix of 0. For families whose layers are not known,
+    `output_attentions` is used.
 
     Args:
         model: any supported translator.
-        layer: decoder layer, -1 is the last; "mean" for the mean over layers; None for the choice stored in the
-            model's config, of layer, head and `shifted` (see `best_attention`), and the last layer if there is none.
+        layer: decoder layer, -1 is the last; "mean" for the mean over layers; None for the layer, head and `shifted`
+            stored in the model's config (see `best_attention`), or the last layer if nothing is stored.
         head: one head, None for the mean over heads.
         shifted: the source weights of y_t are those of the step that has y_t as its input (Chen et al. 2020).
     """
@@ -156,7 +156,7 @@ class AttentionWeights(AttributionMethod):
             self._check_heads(self.cross[0].heads if self.cross else [])
 
     def _chosen(self, layers: Sequence[Any]) -> list[Any]:
-        """The chosen layers that have heads; none if there are none."""
+        """The chosen layers that have heads."""
         if isinstance(self.layer, str):
             return [layer for layer in layers if getattr(layer, "heads", True)]
         if layers and not -len(layers) <= self.layer < len(layers):
@@ -189,7 +189,7 @@ class AttentionWeights(AttributionMethod):
 
     @torch.no_grad()
     def soft_links(self, batch: Batch) -> Tensor:
-        """Source weights alone, without logits if the model can skip them."""
+        """Only source weights, without logits if the model can skip them."""
         body = self.model.base_model
         if not self.cross or body is self.model:
             return super().soft_links(batch)
@@ -210,11 +210,11 @@ class AttentionWeights(AttributionMethod):
         return logits, self.weights(tape, self.cross, mask), own
 
     def _reads(self, attention: Attention | WeightedSum) -> list[nn.Module]:
-        """What a forward pass must record of an attention."""
+        """The modules of an attention that a forward pass must record."""
         return attention.recorded
 
     def _returned(self, inputs: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The same from what the model returns."""
+        """The same from the model's output."""
         logits, cross, own, _ = returned_weights(self.model, inputs)
         self._check_heads(range(cross[0].shape[1]))
 

@@ -1,4 +1,4 @@
-"""What every attribution method has in common: checked input, an untouched model, scores of known shape.
+"""Base class of attribution methods: checked input, an unchanged model, scores of known shape.
 
 Definitions: docs/methods.md, Attribution result.
 """
@@ -23,14 +23,14 @@ class Scores:
     """Contributions of every token to every step of a batch; padding is 0.
 
     Attributes:
-        source: [B, T, S] of the source tokens.
-        prefix: [B, T, T] of the target tokens before the step.
-        start: [B, T] of the decoder start token.
-        log_probs: [B, T] of the labels, in nats.
-        conservation_gap: [B] largest difference over the steps between the total and what it must be, for methods
-            that conserve one: 1 for LRP, with what biases absorb under some rules; for integrated gradients the score
-            minus that of the baseline.
-        chosen: [B, T] whether the labels are the model's first choices, where a method knows it.
+        source: [B, T, S] contributions of the source tokens.
+        prefix: [B, T, T] contributions of the target tokens before the step.
+        start: [B, T] contributions of the decoder start token.
+        log_probs: [B, T] log-probabilities of the labels, in nats.
+        conservation_gap: [B] largest difference over the steps between the total and its expected value, for methods
+            that conserve one: 1 for LRP, including the relevance that biases absorb under some rules; the score minus
+            that of the baseline for integrated gradients.
+        chosen: [B, T] whether the labels are the model's first choices, if the method computes it.
     """
 
     source: Tensor
@@ -42,7 +42,7 @@ class Scores:
 
     @classmethod
     def from_inputs(cls, source: Tensor, decoder: Tensor, log_probs: Tensor, **more) -> "Scores":
-        """From scores of the decoder's inputs [B, T, T], whose first is the start token."""
+        """Create scores from those of the decoder's inputs [B, T, T], the first of which is the start token."""
         prefix = torch.zeros_like(decoder)
         prefix[..., :-1] = decoder[..., 1:]
         return cls(source, prefix, decoder[..., 0].contiguous(), log_probs, **more)
@@ -51,17 +51,17 @@ class Scores:
 class AttributionMethod(ABC):
     """An attribution method: called on a batch, it returns `Scores`.
 
-    To add one: subclass, set `name`, write `explain`, and add the class to `METHODS`. The attributes tell the rest of
-    the library what it can do.
+    To add one: subclass, set `name`, write `explain`, and add the class to `METHODS`. The attributes describe its
+    capabilities to the rest of the library.
 
     Attributes:
-        name: the name that users choose it by.
-        shares_total: whether source, prefix and start share out a total at each step, so that the source share is
+        name: the name that users select it by.
+        shares_total: whether a total is divided among source, prefix and start at each step, so the source share is
             meaningful.
         word_settings: settings to explain the words of a given target, if the defaults explain other words.
         contrasts: whether it explains a score of the label, which can be compared with that of another label.
-        aligns_online: whether its scores of a token are known while `generate()` runs; it then has `cross`, `shifted`
-            and `weights` as `AttentionWeights` does.
+        aligns_online: whether the scores of a token are known while `generate()` runs; the method then has `cross`,
+            `shifted` and `weights`, like `AttentionWeights`.
     """
 
     name: ClassVar[str]
@@ -75,7 +75,7 @@ class AttributionMethod(ABC):
         self.parts = any_parts(model)
         check_devices(model)
         default = torch.get_default_device()
-        if default.type not in ("cpu", model.device.type):  # new tensors would not be where the model is
+        if default.type not in ("cpu", model.device.type):  # new tensors would not be on the model's device
             problem = f"torch's default device is {default}, but the model is on {model.device}"
             raise InputError("model", None, problem, f"call torch.set_default_device({str(model.device)!r})")
 
@@ -93,9 +93,9 @@ class AttributionMethod(ABC):
             input_ids: [B, S] source tokens, padded on the right.
             labels: [B, T] target tokens without the start token, -100 is padding.
             attention_mask: [B, S], 0 for padding.
-            decoder_input_ids: [B, T] what the decoder reads; None for the family's own shift of the labels.
-            contrast: [B, T] other labels: explains, where they differ, why the labels and not these; -100 for no
-                comparison. Other steps get scores of 0.
+            decoder_input_ids: [B, T] input of the decoder; None for the family's shift of the labels.
+            contrast: [B, T] other labels: where they differ, explains why the labels were chosen over them; -100 for
+                no comparison. Other steps get scores of 0.
         """
         return self.run(make_batch(self.model, input_ids, labels, attention_mask, decoder_input_ids, contrast))
 
@@ -119,17 +119,17 @@ class AttributionMethod(ABC):
         return scores
 
     def soft_links(self, batch: Batch) -> Tensor:
-        """The source scores [B, T, S] of a checked batch alone; methods that need no logits for them compute none."""
+        """Only the source scores [B, T, S] of a checked batch; logits are skipped if the method does not need them."""
         return self.run(batch).source
 
     @classmethod
     def shares(cls, settings: Mapping[str, Any]) -> bool:
-        """Whether it shares out a total with these settings; see `shares_total`."""
+        """Whether it divides a total with these settings; see `shares_total`."""
         return cls.shares_total
 
     @classmethod
     def settings(cls) -> dict[str, inspect.Parameter]:
-        """Its settings: the arguments of its constructor except the model."""
+        """The settings: the arguments of the constructor except the model."""
         known = dict(inspect.signature(cls).parameters)
         known.pop("model")
         return known
@@ -141,7 +141,7 @@ class AttributionMethod(ABC):
 
     @classmethod
     def models(cls) -> list[str]:
-        """Classes of the models that it explains, with their subclasses; empty if it explains all encoder-decoders."""
+        """Classes of models that it explains, including subclasses; empty if it explains all encoder-decoders."""
         return []
 
     @property

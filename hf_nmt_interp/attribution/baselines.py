@@ -1,4 +1,4 @@
-"""Baselines: what replaces a token that is removed."""
+"""Baselines: vectors that replace removed tokens."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
-"""Relevance through single operations (docs/methods.md, LRP), all explained steps of a sentence at once.
+"""Propagates relevance through single operations (docs/methods.md, LRP), for all steps of a sentence at once.
 
-Relevance is a tensor [L, K, units]: L tokens, K explained steps. `steps(l)` gives the first and the last step (plus
-one) that token l can have relevance for, so that causal zeros are not multiplied.
+Relevance is a tensor [L, K, units]: L tokens, K explained steps. `steps(l)` returns the first and the last step (plus
+one) for which token l can have relevance, so causal zeros are not multiplied.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ _BLOCK = 2**20  # messages at a time: few for caches, many for threads, which wa
 
 
 class Core(NamedTuple):
-    """What an attention core took in and gave out, head by head, for P queries and S keys of a sentence.
+    """Inputs and outputs of an attention core, head by head, for P queries and S keys of a sentence.
 
     Attributes:
         q: queries [H, P, D].
@@ -27,9 +27,9 @@ class Core(NamedTuple):
         v: values [H, S, D].
         out: [H, P, D] as the model computed it, which is w v up to rounding.
         w: attention weights [H, P, S].
-        scale: of the scores.
+        scale: scale of the scores.
         scores: [H, P, S] before the softmax, -inf where a key is hidden; None for rules that do not read them.
-        fixed: the weights are constants, so that queries and keys get nothing.
+        fixed: whether the weights are constants, so queries and keys get no relevance.
     """
 
     q: Tensor
@@ -43,7 +43,7 @@ class Core(NamedTuple):
 
 
 class Division(ABC):
-    """How messages z are cut into parts; a unit's relevance goes to each part's inputs in proportion to it."""
+    """How messages z are split into parts; a unit's relevance is divided among each part's inputs in proportion."""
 
     @abstractmethod
     def split(self, z: Tensor) -> Iterable[tuple[float, Tensor]]:
@@ -55,19 +55,19 @@ class Division(ABC):
 
     @abstractmethod
     def inverse(self, total: Tensor) -> Tensor:
-        """What the sum of a part is divided by, as a factor."""
+        """The reciprocal of the divisor for the sum of a part."""
 
     def inverse_in_attention(self, total: Tensor) -> Tensor:
         """The same for units of the attention core."""
         return self.inverse(total)
 
     def give_back(self, passed: Tensor, came: Tensor) -> Tensor:
-        """What a token passed on [L, K, n], changed to sum up to what came in [L, K, m]; may write into `passed`."""
+        """Adjust the outgoing relevance of a token [L, K, n] to the incoming [L, K, m]; may write into `passed`."""
         return rescale(passed, came)
 
 
 def rescale(passed: Tensor, came: Tensor) -> Tensor:
-    """Scale what a token passed on [L, K, n] to what came in [L, K, m]; what passed on nothing is divided evenly."""
+    """Scale a token's outgoing relevance [L, K, n] to the incoming [L, K, m]; if there is none, divide evenly."""
     total, given = passed.sum(-1, keepdim=True), came.sum(-1, keepdim=True)
     lost = (total == 0) & (given != 0)
     if passed.device.type != "cpu" or lost.any():  # a GPU would have to be waited for
@@ -87,8 +87,8 @@ def through_tokens(
 
     Args:
         rule: how relevance is divided.
-        relevance: [L, K, m] of the operation's outputs.
-        messages: for some of the m units, what writes z [tokens, units, n] of some tokens into a buffer.
+        relevance: [L, K, m] relevance of the operation's outputs.
+        messages: returns, for some of the m units, a function that writes z [tokens, units, n] into a buffer.
         n: number of inputs of a token.
         steps: first and last explained step of a token.
 
@@ -100,14 +100,14 @@ def through_tokens(
     size = min(length, max(1, _BLOCK // (units * n)))
     result = relevance.new_zeros(*relevance.shape[:2], n)
     pieces = []
-    for tokens in _slices(length, size, 4):  # for threads, whatever their number: the digits do not depend on it
+    for tokens in _slices(length, size, 4):  # fixed, so results do not depend on the number of threads
         first, last = steps(tokens.start)[0], steps(tokens.stop - 1)[1]
         if first < last:
             pieces.append((tokens, relevance[tokens, first:last], result[tokens, first:last]))
 
     def add(share: slice) -> None:
         buffer = relevance.new_empty(size, units, n)
-        for rows in _slices(m, units):  # outside: these rows of the weights stay in the cache for all tokens
+        for rows in _slices(m, units):  # outer loop: these rows of the weights stay in the cache for all tokens
             write = messages(rows)
             for tokens, came, into in pieces[share]:
                 z = buffer[: tokens.stop - tokens.start, : rows.stop - rows.start]
@@ -119,7 +119,7 @@ def through_tokens(
 
 
 def _slices(length: int, size: int, count: int = 1) -> list[slice]:
-    """0 to length - 1 in even slices of at most this size, the number of which is a multiple of `count` if it can be.
+    """0 to length - 1 in even slices of at most this size; their number is a multiple of `count` if possible.
 
     >>> _slices(5, 2, 2)
     [slice(0, 1, None), slice(1, 2, None), slice(2, 3, None), slice(3, 5, None)]
@@ -135,7 +135,7 @@ def multiply(share: Tensor, weight: Tensor, steps: Steps) -> Tensor:
     for token, row in enumerate(possible):
         row[slice(*steps(token))] = True
     rows = share[possible]
-    pieces = _slices(len(rows), len(rows), 4)  # whatever the number of threads: the digits do not depend on it
+    pieces = _slices(len(rows), len(rows), 4)  # fixed, so results do not depend on the number of threads
     result = rows.new_zeros(*possible.shape, weight.shape[-1])
     result[possible] = torch.cat(side_by_side(lambda piece: rows[piece] @ weight, pieces))
     return result
@@ -195,7 +195,7 @@ def through_addition(rule: Division, relevance: Tensor, a: Tensor, b: Tensor) ->
 
 
 def through_projection(rule: Division, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Relevance [T, n] of the inputs of one logit per step, which has 1: z_i = w_i x_i + b / n; x, weight [T, n]."""
+    """Relevance [T, n] of the inputs of one logit per step, which has relevance 1: z_i = w_i x_i + b / n."""
     result = torch.zeros_like(x)
     for factor, part in rule.split(torch.addcmul((bias / x.shape[-1])[:, None], weight, x)):
         result += factor * part * rule.inverse(part.sum(-1, keepdim=True))
@@ -210,15 +210,15 @@ def through_attention(rule: Division, relevance: Tensor, core: Core, steps: Step
 
     Args:
         rule: how relevance is divided.
-        relevance: of the heads' outputs [H, P, K, D].
-        core: what the heads took in.
+        relevance: relevance of the heads' outputs [H, P, K, D].
+        core: inputs and outputs of the heads.
         steps: first and last explained step of a query position.
     """
     q, k, v, _, w, c, _, fixed = core
     heads, length, K, size = relevance.shape
     keys = k.shape[1]
     to_q, to_k, to_v = (relevance.new_zeros(heads, n, K, size) for n in (length, keys, keys))
-    value_parts = list(rule.split(v.clone()))  # as many as the rule has; the same below
+    value_parts = list(rule.split(v.clone()))  # one per part of the rule; the same below
     for queries, first, last in query_blocks(length, heads * size * max(keys, size), steps):
         came = relevance[:, queries, first:last]  # [H, t, k, D]
         weights = w[:, queries]  # [H, t, S]
@@ -270,7 +270,7 @@ def _differences(w: Tensor, v: Tensor) -> Tensor:
 
 
 def rescale_heads(relevance: Tensor, to_q: Tensor, to_k: Tensor, to_v: Tensor, w: Tensor):
-    """Scale what each head passed on to what came in; a head that passed on nothing gives to v by its weights."""
+    """Scale each head's outgoing relevance to the incoming one; if nothing was passed on, v gets it by the weights."""
     came = relevance.sum((1, 3))  # [H, K]
     total = to_q.sum((1, 3)) + to_k.sum((1, 3)) + to_v.sum((1, 3))
     lost = (total == 0) & (came != 0)

@@ -29,7 +29,7 @@ from hf_nmt_interp.models.families import Parts, Stack
 
 Change = Callable[[Tensor], Tensor]
 _NONE: Mapping[str, Tensor] = MappingProxyType({})
-_CACHED_ROWS = 2048  # gradients carried back at a time: enough for fast products, few enough for caches
+_CACHED_ROWS = 2048  # gradients propagated at a time: enough for fast products, few enough for caches
 
 
 def step_gradients(
@@ -45,19 +45,19 @@ def step_gradients(
     rows: int = _CACHED_ROWS,
     products: torch.dtype | None = None,
 ) -> tuple[list[Tensor], Tensor]:
-    """Gradients of the score of every step with respect to every vector of the leaves, reduced to a number each.
+    """Gradients of every step's score with respect to every vector of the leaves, each reduced to a number.
 
     Args:
         model: any supported translator, in evaluation mode.
-        parts: of the model.
-        batch: of B sentence pairs, usable by autograd (see `Batch.take`).
+        parts: parts of the model.
+        batch: a batch of B sentence pairs, usable by autograd (see `Batch.take`).
         leaves: some of "source" and "decoder" (embeddings, scaled, before positions) and "memory" (encoder states).
-        score: what is differentiated.
-        reduce: from the gradient and the vector to a number.
+        score: the score to differentiate.
+        reduce: function from the gradient and the vector to a number.
         offsets: [B, L, d] added to a leaf; `reduce` still gets the clean vectors.
-        values: [B, L, d] that `reduce` gets instead of these.
-        rows: gradients, of one vector for one step, that are held at a time.
-        products: type in which float32 weights are multiplied; None for their own.
+        values: [B, L, d] vectors that `reduce` gets instead of these.
+        rows: gradients (of one vector for one step) in memory at a time.
+        products: dtype in which float32 weights are multiplied; None for their own.
 
     Returns:
         For each leaf its numbers [B, T, L], 0 at padding, and log-probabilities [B, T] of the labels.
@@ -84,7 +84,7 @@ def step_gradients(
 
 
 def _interleave(pieces: Sequence[Tensor]) -> Tensor:
-    """The rows [B, ...] from pieces that have every n-th row each, see `shares`."""
+    """The rows [B, ...] from pieces that contain every n-th row, see `shares`."""
     if len(pieces) == 1:
         return pieces[0]
     found = pieces[0].new_empty(sum(map(len, pieces)), *pieces[0].shape[1:])
@@ -143,7 +143,7 @@ def _gradients(
 
 
 def _step_scores(logits: Tensor, labels: Tensor, scoring: Scoring) -> tuple[Tensor, Tensor]:
-    """What is differentiated and log-probabilities [B, T]; the logits, the largest tensor, are not kept."""
+    """The score to differentiate and log-probabilities [B, T]; the logits, the largest tensor, are not kept."""
     with torch.no_grad():
         log_probs = label_log_probs(logits, labels)
     return scoring(logits).masked_fill(labels == -100, 0), log_probs
@@ -188,7 +188,7 @@ def embeddings(stack: Stack, change: Change) -> Iterator[None]:
 
 @contextmanager
 def _encoder_states(stack: Stack, change: Change) -> Iterator[None]:
-    """Context in which what an encoder gives [B, S, d] is changed, in forward passes of the calling thread."""
+    """Context in which the output [B, S, d] of an encoder is changed, in forward passes of the calling thread."""
     thread = threading.get_ident()
 
     def replace(module: nn.Module, args: tuple, output: Any) -> None:
@@ -227,7 +227,7 @@ def is_plain(model: PreTrainedModel) -> bool:
 
 # -------------------------------------------------------------------------------------------------------- by autograd
 class SingleOperations(TorchFunctionMode):
-    """Context of attention and LSTMs by single operations: the backward passes of fused kernels cannot be batched."""
+    """Context that runs attention and LSTMs as single operations: fused backward kernels cannot be batched."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         """Called for every torch function in this thread."""
@@ -266,9 +266,9 @@ def _by_autograd(
     reduce: Reduce,
     chunk: int,
 ) -> dict[str, Tensor]:
-    """Numbers [B, T, L] of each leaf, a chunk of steps at a time; 0 is for models that may have no batched way back.
+    """Numbers [B, T, L] of each leaf, by chunks of steps; chunk 0 is for models without a batched backward pass.
 
-    The score of a step depends on its own state: `gradient` [B, T, n] is that of all scores for `state` [B, T, n].
+    The score of a step depends on its own state: `gradient` [B, T, n] is that of all scores by `state` [B, T, n].
     ProphetNet's states are [B, streams, T, n].
     """
     steps = torch.arange(state.shape[-2], device=state.device)

@@ -32,13 +32,14 @@ class IntegratedGradients(AttributionMethod):
 
     Args:
         model: any supported translator.
-        score: what is explained, as in `Saliency`.
+        score: the score to explain, as in `Saliency`.
         steps: number of points of the integral.
         baseline: "zero", "pad" (the embedding of the padding token), or the id of another token.
-        points: where they are: "gauss_legendre", or "riemann_right" (at 1/n, 2/n, ..., 1).
-        path: what moves along the path: "all" (source and decoder input) or "source".
+        points: positions of the points: "gauss_legendre", or "riemann_right" (at 1/n, 2/n, ..., 1).
+        path: inputs that move along the path: "all" (source and decoder input) or "source".
         max_memory: approximate limit in bytes; larger work is split.
-        precision: of products with float32 weights, "float32" or "bfloat16" (faster on processors that have it).
+        precision: dtype of products with float32 weights, "float32" or "bfloat16" (faster on processors that support
+            it).
     """
 
     name = "integrated_gradients"
@@ -118,7 +119,7 @@ class IntegratedGradients(AttributionMethod):
         return dict(zip(self.leaves, found, strict=True))
 
     def _scores(self, batch: Batch, offsets: Mapping[str, Tensor]) -> Tensor:
-        """[B, T] with something added to the embeddings."""
+        """Scores [B, T] with offsets added to the embeddings."""
         scoring = self.score.scoring(batch)
         with ExitStack() as context:
             for name, stack in _STACKS:

@@ -29,10 +29,10 @@ _CHOICES = {"logit": ("top1", "label"), "attention": ("full", "values"), "norm":
 
 
 class LRP(LayeredMethod):
-    """Starts each step with relevance 1 on one logit and carries it back to the input tokens.
+    """Starts each step with relevance 1 on one logit and propagates it back to the input tokens.
 
-    One forward pass is recorded for the whole batch; the backward walk carries all steps of a sentence. Totals of
-    source, prefix and start stay 1, except for rules that let biases keep their part. With a contrast, the relevance
+    One forward pass is recorded for the whole batch; the backward walk propagates all steps of a sentence. The total
+    of source, prefix and start stays 1, except for rules that let biases keep their part. With a contrast, relevance
     starts on the difference of the two logits.
 
     Args:
@@ -40,18 +40,18 @@ class LRP(LayeredMethod):
         rule: name of a rule, "alpha_beta" (voita2021, eq. 5), "epsilon", "ratio" (voita2019, appendix A.2), "attnlrp"
             (Achtibat et al. 2024), "cp_lrp" (Ali et al. 2022) or "gamma", with settings as in "epsilon:epsilon=1e-3"
             unless they are given by name. The last three let biases keep their part, so totals are not 1.
-        logit: which logit is explained, "top1" (the model's choice) or "label".
+        logit: logit to explain, "top1" (the model's choice) or "label".
         attention: "full", or "values" to treat attention weights as constants.
         norm: "jacobian", or "scale" to treat norms as a constant scale, which relevance passes unchanged. Keep
             "jacobian" for the last three rules, which take the Jacobian with the norm's scale as a constant.
-        max_memory: bytes of relevance held at a time; larger work is split into blocks of steps.
-        settings: of the rule, e.g. `alpha` and `beta`.
+        max_memory: bytes of relevance in memory at a time; larger work is split into blocks of steps.
+        settings: settings of the rule, e.g. `alpha` and `beta`.
     """
 
     name, title = "lrp", "LRP"
     shares_total = True
     contrasts = True
-    word_settings = {"logit": "label"}  # noqa: RUF012 - what stands there, not the model's choice
+    word_settings = {"logit": "label"}  # noqa: RUF012 - the words of the target, not the model's choice
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class LRP(LayeredMethod):
 
     @classmethod
     def settings(cls) -> dict[str, Parameter]:
-        """Its own, and those of all rules."""
+        """Settings of the method and of all rules."""
         rule, *own = (item for item in super().settings().items() if item[0] != "settings")
         return {rule[0]: rule[1]} | rule_settings() | dict(own)
 
@@ -121,7 +121,7 @@ class LRP(LayeredMethod):
         """Mean over all steps of a data set of each head's share of its layer's relevance (voita2019, section 4).
 
         Args:
-            batches: of input_ids, labels and, where padded, attention_mask.
+            batches: batches of input_ids, labels and, if padded, attention_mask.
 
         Returns:
             {"encoder": [L, H], "decoder": [L, H], "cross": [L, H]}; rows sum to 1, but steps at which a layer's heads
@@ -161,7 +161,7 @@ class LRP(LayeredMethod):
         return total
 
     def _check_gap(self, walk: "_Walk") -> None:
-        """Raise unless the relevance of each step, with what was absorbed, adds up to 1."""
+        """Raise unless the relevance of each step, including the absorbed part, adds up to 1."""
         gap = (1 - walk.source.sum(-1) - walk.prefix.sum(-1) - walk.absorbed).abs().max().item()
         limit = self.rule.max_gap(self.norms_scale)
         if not gap <= limit:  # NaN too
@@ -180,10 +180,10 @@ class LRP(LayeredMethod):
         return recording, chosen, log_probs
 
     def _walks(self, recording: Recording, chosen: Tensor) -> list["_Walk"]:
-        """For each sentence its walks, done and checked, one for each block of steps."""
+        """The finished and checked walks of each sentence, one for each block of steps."""
         batch = recording.batch
         widest = max(m.out_features for m in self.parts.operations[:-1] if isinstance(m, nn.Linear))
-        together = thread_count() if len(batch.labels) >= thread_count() else 1  # else threads share a walk
+        together = thread_count() if len(batch.labels) >= thread_count() else 1  # otherwise threads share a walk
         walks = []
         for b, (S, T) in enumerate(zip(batch.source_lengths, batch.target_lengths, strict=True)):
             # about six tensors [tokens, steps, units] are alive at the widest point
@@ -219,7 +219,7 @@ class _Walk:
         self.recording, self.chosen, self.b, self.steps = recording, chosen, b, steps
         (self.S, self.T), self.K = lengths, steps.stop - steps.start
         self.heads: dict[nn.Module, Tensor] = {}
-        # rules that read outputs need them unrounded: those of half precision would not add up
+        # rules that read outputs need them unrounded: half precision would not add up
         self.rounded = self.rule.absorbs and lrp.model.dtype in (torch.float16, torch.bfloat16)
 
     # which steps a token can have relevance for
@@ -238,7 +238,7 @@ class _Walk:
         self.absorbed = self.recording.logits.new_zeros(self.K)
         relevance = self._from_logits()
         self.memory = relevance.new_zeros(self.S, self.K, self.recording.memory.shape[-1])
-        # above the last self-attention a step has relevance at its own position only
+        # above the last self-attention, a step only has relevance at its own position
         self.prefix = self._stack(relevance, self.parts.decoder, self._own)
         self.source = self._stack(self.memory, self.parts.encoder, self._all)
         del self.memory  # the results are kept until all walks are done
@@ -251,7 +251,7 @@ class _Walk:
 
     def _from_logits(self) -> Tensor:
         x, weight, bias = self.recording.projection(self.chosen, (self.b, self.steps))
-        if (contrast := self.recording.batch.contrast) is not None:  # the difference of two logits is one unit, too
+        if (contrast := self.recording.batch.contrast) is not None:  # the difference of two logits is also one unit
             _, other, other_bias = self.recording.projection(contrast.clamp(min=0), (self.b, self.steps))
             differs = self.recording.batch.compared[self.b, self.steps]
             weight, bias = weight - other * differs[:, None], bias - other_bias * differs
@@ -273,7 +273,7 @@ class _Walk:
         return self._norm(relevance, stack.embedding_norm, steps).sum(-1).T
 
     def _sublayer(self, relevance: Tensor, sub: Sublayer, steps: engine.Steps) -> Tensor:
-        """Norm, addition and branch, in the order of the family: relevance of the stream that enters."""
+        """Norm, addition and branch, in the order of the family: relevance of the incoming stream."""
         length = len(relevance)
         first, last = sub.branch.ends
         if not sub.norm_first:

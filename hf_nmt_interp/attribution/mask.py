@@ -13,7 +13,7 @@ from hf_nmt_interp.models.calibrated.modeling_calibrated import CalibratedAttent
 
 
 class MaskPerturbation(AttributionMethod):
-    """1 - m of a calibrated model: how far its mask network perturbs a source token to harm the step; the prefix is 0.
+    """1 - m of a calibrated model: how much its mask network perturbs each source token; the prefix is 0.
 
     Args:
         model: a calibrated translator.

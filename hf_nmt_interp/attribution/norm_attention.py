@@ -16,7 +16,7 @@ from hf_nmt_interp.errors import InputError
 
 
 class NormAttention(AttentionWeights, LayeredMethod):
-    """Norm of what each token adds to a layer's output through attention, divided by the sum over the tokens.
+    """Norm of the vector that each token adds to a layer's output through attention, divided by the sum over tokens.
 
     |sum_h a^h_ts W_O^h W_V^h x_s|_2 for token s at step t (Kobayashi et al. 2020). Cross-attention for the source,
     self-attention for the prefix: both sum to 1, as in `AttentionWeights`.
@@ -25,8 +25,8 @@ class NormAttention(AttentionWeights, LayeredMethod):
         model: a Transformer whose layers are known.
         layer: decoder layer, as in `AttentionWeights`.
         head: one head, None for the vectors of all heads together.
-        shifted: the source's norms of y_t are those of the step that has y_t as its input.
-        max_memory: bytes of vectors held at a time.
+        shifted: use the source norms of the step that has y_t as its input for y_t.
+        max_memory: bytes of vectors in memory at a time.
     """
 
     name, title, dequantises = "norm_attention", "norm_attention", True

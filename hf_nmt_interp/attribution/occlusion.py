@@ -19,16 +19,16 @@ from hf_nmt_interp.errors import InputError, check_choice
 
 
 class Occlusion(AttributionMethod):
-    """Score of a step minus its score without a token or a word, for all of source and decoder input.
+    """Score of a step minus its score without a token or a word, for source and decoder input.
 
     All steps come from one forward pass per removed token or word.
 
     Args:
         model: any supported translator.
-        score: what is explained, as in `Saliency`.
-        how: "mask" replaces an embedding by the baseline's vector, "delete" removes the token, so that later
-            tokens move up.
-        unit: "token", or "word": its subwords are removed together and share its score evenly.
+        score: the score to explain, as in `Saliency`.
+        how: "mask" replaces an embedding by the baseline's vector, "delete" removes the token, and later tokens move
+            up.
+        unit: "token", or "word": subwords are removed together, and the score is divided evenly among them.
         baseline: for masks, "zero", "pad" (the embedding of the padding token), or the id of another token.
         max_memory: approximate limit in bytes.
     """
@@ -59,7 +59,7 @@ class Occlusion(AttributionMethod):
 
     @torch.no_grad()
     def explain(self, batch: Batch) -> Scores:
-        """Falls of the score of every step of a batch."""
+        """Decrease of every step's score in a batch."""
         logits = run_model(self.model, batch.inputs()).logits
         whole = self.score.scoring(batch)(logits)  # [B, T]
         found = []
@@ -68,14 +68,14 @@ class Occlusion(AttributionMethod):
             for rows, gone in self._jobs(batch, units):
                 fall = whole[rows] - self._scores(batch.take(rows), gone, side)  # [n, T]
                 seen = gone[:, None].expand(-1, fall.shape[1], -1).to(fall)  # [n, T, L]
-                seen = seen.tril() if side else seen  # what a step has read of a word
+                seen = seen.tril() if side else seen  # the part of a word that a step has read
                 falls.index_add_(0, rows, fall[..., None] * seen / seen.sum(-1, keepdim=True).clamp(min=1))
             found.append(falls)
         source, decoder = (falls * self.score.steps(batch)[..., None] for falls in found)
         return Scores.from_inputs(source, decoder, label_log_probs(logits, batch.labels))
 
     def _units(self, batch: Batch) -> list[Tensor]:
-        """For each side the number of each token's unit [B, L], -1 for padding."""
+        """Index of each token's unit [B, L] for each side, -1 for padding."""
         lengths = batch.attention_mask != 0, batch.labels != -100
         units = [torch.arange(real.shape[1], device=real.device).where(real, -1) for real in lengths]
         if not self.by_word:
@@ -126,8 +126,8 @@ class Occlusion(AttributionMethod):
             return scoring(run_model(self.model, inputs).logits)
         order = gone.long().argsort(dim=-1, stable=True)
         logits = run_model(self.model, inputs | {"decoder_input_ids": batch.decoder_input_ids.gather(1, order)}).logits
-        last = (~gone).cumsum(-1) - 1  # [n, T], where the input of a step's last token now stands
+        last = (~gone).cumsum(-1) - 1  # [n, T], new position of a step's last input token
         moved = logits.gather(1, last.clamp(min=0)[..., None].expand_as(logits))
-        # without any input there is no prediction: the start token of the first step
+        # the start token of the first step: without any input there is no prediction
         whole = run_model(self.model, inputs).logits if (last < 0).any() else moved
         return scoring(torch.where(last[..., None] < 0, whole, moved))

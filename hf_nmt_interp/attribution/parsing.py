@@ -1,4 +1,4 @@
-"""Settings of methods and rules, from their parameters: checks values, and parses text."""
+"""Checks and parses settings of methods and rules by their parameters."""
 
 import json
 from collections.abc import Callable, Collection, Sequence
@@ -29,8 +29,8 @@ def parse_named(text: str, argument: str, names: Collection[str], settings_of: C
     """Name and settings of `NAME` or `NAME:SETTING=VALUE,...`.
 
     Args:
-        text: as the user wrote it.
-        argument: where it was given, for messages.
+        text: text from the user.
+        argument: name of the argument, for errors.
         names: the known names.
         settings_of: returns the parameters for a name.
     """
@@ -56,12 +56,12 @@ def parse_settings(what: str, given: Sequence[str], known: Parameters, argument:
 
 
 def _value(argument: str, name: str, text: str, annotation: Any) -> Any:
-    """A setting's value: JSON of a type that the annotation allows, else a string where it allows one."""
+    """A setting's value: JSON of a type that the annotation allows, otherwise a string if it allows one."""
     allowed = get_args(annotation) or (annotation,)
     kinds = [str if isinstance(kind, str) else get_origin(kind) or kind for kind in allowed]  # Literals are strings
     try:
         value = json.loads(text)
-    except (ValueError, RecursionError):  # not JSON, or a number or a nesting that Python does not read
+    except (ValueError, RecursionError):  # not JSON, or a number or nesting that Python cannot parse
         value = text
     if type(value) is int and float in kinds and int not in kinds:
         value = float(value)

@@ -32,13 +32,13 @@ METHODS: dict[str, type[AttributionMethod]] = {
 
 
 def method_settings(method: str) -> Parameters:
-    """Settings of the method of that name."""
+    """Settings of the method with this name."""
     check_choice("method", method, METHODS)
     return METHODS[method].settings()
 
 
 def models_of_methods() -> dict[str, str]:
-    """Which models each method supports; a list equal to an earlier method's refers to it."""
+    """Which models each method supports; a list that equals an earlier method's refers to that method."""
     found: dict[str, str] = {}
     for name, method in METHODS.items():
         models = ", ".join(method.models())
@@ -48,27 +48,27 @@ def models_of_methods() -> dict[str, str]:
 
 
 def methods_of_models() -> dict[str, list[str]]:
-    """For each class of models that methods with rules name, which of these methods explain it; others need none."""
+    """For each model class that some methods require, the names of the methods that support it."""
     named = {name: [m for m in method.models() if m.isidentifier()] for name, method in METHODS.items()}
     classes = dict.fromkeys(model for models in named.values() for model in models)
-    # a calibrated or aligned model is one of the class after which it is named, too
+    # a calibrated or aligned model also belongs to its plain class
     return {c: [name for name, models in named.items() if c.endswith(tuple(models))] for c in classes}
 
 
 def word_settings(method: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings with which a method explains the words of the target, unless the given ones say otherwise."""
+    """Settings with which a method explains the words of the target, unless the given settings override them."""
     own = METHODS[method].word_settings if isinstance(method, str) and method in METHODS else {}
     return {**own, **settings}
 
 
 def default_settings(method: str) -> dict[str, Any]:
-    """The method's own defaults that `word_settings` would change, to explain the model's choices."""
+    """The method's defaults for settings in `word_settings`, to explain the model's choices."""
     known = method_settings(method)
     return {name: known[name].default for name in METHODS[method].word_settings}
 
 
 def make_method(model: PreTrainedModel, method: str, **settings: Any) -> AttributionMethod:
-    """The attribution method of that name for a model."""
+    """The attribution method with this name for a model."""
     check_settings(f"method {method!r}", settings, method_settings(method))
     return METHODS[method](model, **settings)
 

@@ -22,7 +22,7 @@ _FORMAT, _VERSION = "hf_nmt_interp.attribution", 2
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttributionResult:
-    """How much every token contributed to every step of one translation.
+    """Contributions of every token to every step of one translation.
 
     Attributes:
         source_side: source tokens and their words.
@@ -31,14 +31,14 @@ class AttributionResult:
         prefix: [T, T], contribution of target token j to step t; 0 for j >= t (word level: for j > t).
         start: [T], contribution of the decoder start token.
         log_probs: [T], log-probability of the target tokens.
-        conservation_gap: largest difference over the steps between the total and what it must be: 1 for LRP, with what
-            biases absorb under some rules; for integrated gradients the score minus that of the baseline. None for
-            methods without a fixed total.
+        conservation_gap: largest difference over the steps between the total and its expected value: 1 for LRP,
+            including the relevance that biases absorb under some rules; the score minus that of the baseline for
+            integrated gradients. None for methods without a fixed total.
         method: name of the method.
         settings: its settings.
         level: "token", or "word" after `to_words()`.
         chosen: [T], whether the tokens of a given target are the model's first choices (of a word: all its tokens);
-            None for translations that the model made.
+            None for the model's own translations.
         translation: the ids that were explained.
         contrast: [T], words that the tokens are compared with; None at steps, or overall, without a comparison.
         links: word alignment, (source word, target word) in the order of `source_side.words` and `target_side.words`;
@@ -85,12 +85,12 @@ class AttributionResult:
 
     @property
     def source_tokens(self) -> list[str]:
-        """Source tokens as shown."""
+        """Source tokens."""
         return self.source_side.tokens
 
     @property
     def target_tokens(self) -> list[str]:
-        """Target tokens as shown, without the start token, with EOS."""
+        """Target tokens, without the start token, with EOS."""
         return self.target_side.tokens
 
     @property
@@ -107,18 +107,18 @@ class AttributionResult:
 
     @property
     def source_part(self) -> np.ndarray:
-        """[T], source mass / (source + prefix + start mass): what voita2021's figures show."""
+        """[T], source mass / (source + prefix + start mass), as in the figures of voita2021."""
         source = self.source.sum(-1)
         total = source + self.prefix.sum(-1) + self.start
         return np.divide(source, total, out=np.full_like(source, np.nan), where=total != 0)
 
     def to_words(self) -> "AttributionResult":
-        """The same at word level: sum over the subwords of a contributing word, mean over those of an explained one.
+        """The result at word level: sum over the subwords of a contributing word, mean over those of an explained one.
 
         For a word with a contrast, only the compared subwords count.
 
-        Special tokens stay separate units, so totals are kept. What a word's first subwords contribute to its later
-        ones is on the diagonal of `prefix`.
+        Special tokens stay separate, so totals are kept. The contribution of a word's first subwords to its later ones
+        is on the diagonal of `prefix`.
         """
         if self.level == "word":
             return self
@@ -175,7 +175,7 @@ class AttributionResult:
 
 
 class AttributionResults(list[AttributionResult]):
-    """A list of results: notebooks show it as a page, and it can be saved.
+    """A list of results that can be saved, and that notebooks display as a page.
 
     >>> results = AttributionResults()
     >>> results.text, type(results[:2]).__name__
@@ -188,7 +188,7 @@ class AttributionResults(list[AttributionResult]):
         return [result.text for result in self]
 
     def to_words(self) -> "AttributionResults":
-        """The same at word level."""
+        """The results at word level."""
         return AttributionResults(result.to_words() for result in self)
 
     def to_pandas(self) -> Any:
@@ -205,7 +205,7 @@ class AttributionResults(list[AttributionResult]):
 
     @classmethod
     def load(cls, path: str | Path) -> "AttributionResults":
-        """Read what `save` wrote, of a list or of a single result."""
+        """Read a file written by `save`, of a list or of a single result."""
         return cls(_load(path))
 
     def to_html(self) -> str:
@@ -229,7 +229,7 @@ class AttributionResults(list[AttributionResult]):
 
 
 def _parts(result: AttributionResult, before: str = "") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays of a result, with this before their names, and the rest, for JSON."""
+    """The arrays of a result, with this prefix in their names, and the other fields, for JSON."""
     found = {f"{before}{name}": getattr(result, name) for name in ("source", "prefix", "start", "log_probs")}
     rest = {
         name: getattr(result, name)
@@ -255,7 +255,7 @@ def _write(path: str | Path, arrays: dict[str, np.ndarray], **rest: Any) -> None
 
 
 def _load(path: str | Path) -> list[AttributionResult]:
-    """The results of a file, of one or of a list."""
+    """The results in a file, of a single result or of a list."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -286,7 +286,7 @@ def _read_all(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> Iterat
 
 
 def _read(rest: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Fields of what `save` wrote; raises a ValueError, TypeError or KeyError for anything else."""
+    """Fields of a saved result; raises ValueError, TypeError or KeyError for anything else."""
     rest = dict(rest)
     if wrong := [name for name, array in arrays.items() if array.dtype.kind != "f"]:
         raise ValueError(f"{wrong[0]} must have floats")
@@ -313,7 +313,7 @@ def _read(rest: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, Any]
 
 
 def _join(texts: list[str | None], summed: np.ndarray) -> list[str | None]:
-    """Texts of each word's tokens, each once, for a matrix [tokens, words]."""
+    """The unique texts of each word's tokens, for a matrix [tokens, words]."""
     found = [dict.fromkeys(text for text, own in zip(texts, word, strict=True) if text and own) for word in summed.T]
     return [" ".join(some) or None for some in found]
 

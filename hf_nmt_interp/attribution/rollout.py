@@ -20,7 +20,7 @@ from hf_nmt_interp.models.kinds import KINDS
 class Rollout(AttributionMethod):
     """Attention weights of all layers, mean over heads, multiplied: 0.5 A + 0.5 I for each attention.
 
-    Cross-attention gives half to the encoder's states and half to the decoder's own stream, so the source share is the
+    Cross-attention counts the encoder's states and the decoder's stream as one half each, so the source share is the
     same at every step and not meaningful.
 
     Args:
@@ -61,7 +61,7 @@ class Rollout(AttributionMethod):
         return Scores.from_inputs(source * kept, target * kept, log_probs, chosen=chosen)
 
     def _recorded(self, batch: Batch) -> tuple[Tensor, dict[str, list[Tensor]]]:
-        """Logits, and of each kind the weights [B, P, S] of its layers, 0 of one that lost all its heads."""
+        """Logits, and the weights [B, P, S] of each kind's layers, 0 for a layer without heads."""
         attentions = {kind: self.parts.attentions(kind) for kind in KINDS}
         with Tape([module for layers in attentions.values() for a in layers for module in a.recorded]) as tape:
             logits = run_model(self.model, batch.inputs()).logits
@@ -72,7 +72,7 @@ class Rollout(AttributionMethod):
         return logits, {kind: [mean(attention) for attention in layers] for kind, layers in attentions.items()}
 
     def _returned(self, batch: Batch) -> tuple[Tensor, dict[str, list[Tensor]]]:
-        """The same of a family whose layers are not known, from what the model returns."""
+        """The same for a family whose layers are not known, from the model's output."""
         logits, cross, decoder, encoder = returned_weights(self.model, batch.inputs())
         found = {"cross": cross, "decoder": decoder, "encoder": encoder}
         S, T = batch.input_ids.shape[1], batch.labels.shape[1]
@@ -85,7 +85,7 @@ class Rollout(AttributionMethod):
 
 
 def _are_weights(found: object, size: tuple[int, int]) -> bool:
-    """Whether rows sum to 1 or, of padding, to 0; ProphetNet returns scores, PEGASUS-X a dict of local weights."""
+    """Whether rows sum to 1, or to 0 for padding; ProphetNet returns scores, PEGASUS-X a dict of local weights."""
     if not isinstance(found, Tensor) or found.shape[2:] != size:
         return False
     total = found.sum(-1)

@@ -28,23 +28,24 @@ AGGREGATES: dict[str, Reduce] = {  # of gradients and embeddings [..., d]
 class Saliency(AttributionMethod):
     """psi(i, t) = d p(y_t) / d E_i . E_i for every source and prefix token (eq. 3), E_i the scaled embedding.
 
-    Without SmoothGrad, the signed psi. With it, the mean over n copies with noisy source embeddings; psi is then the
-    gradient at the noisy point times the clean embedding, as in the authors' code.
+    Without SmoothGrad, scores are the signed psi. With it, they are the mean over n copies with noisy source
+    embeddings; psi is then the gradient at the noisy point times the clean embedding, as in the authors' code.
 
     Args:
         model: any supported translator.
-        score: what is differentiated: "log_probability", "probability" or "logit" of the label, "entropy" of the step,
-            or "kl" between two prefixes (see `make_score`).
+        score: the score to differentiate: "log_probability", "probability" or "logit" of the label, "entropy" of the
+            step, or "kl" between two prefixes (see `make_score`).
         smoothgrad: number of noisy copies n, 30 in the paper; 0 for none.
-        sigma: deviation of the noise, relative to the range of the sentence's own embeddings (0.15 in the paper).
+        sigma: deviation of the noise, relative to the range of the sentence's embeddings (0.15 in the paper).
         average: over copies, "normalised" (each copy clamped at 0 and divided by its sum over the source) or "raw".
-        seed: of the noise.
+        seed: seed of the noise.
         aggregate: over the units of an embedding, "product" (psi), "abs_product" (|psi|; inferred from the authors'
             option `--abs`) or "li2016" (mean |d p / d E_i|, eq. 4).
         max_memory: approximate limit in bytes; larger work is split.
         noise: deviation of the noise, relative to that of the embeddings: 1.25 unless sigma is given.
-        adaptive: use fewer copies where they suffice, see `Noise`.
-        precision: of products with float32 weights, "float32" or "bfloat16" (faster on processors that have it).
+        adaptive: use fewer copies if that is enough, see `Noise`.
+        precision: dtype of products with float32 weights, "float32" or "bfloat16" (faster on processors that support
+            it).
 
     Example: `Saliency(model, smoothgrad=30)(input_ids=ids, labels=labels, attention_mask=mask).source  # [B, T, S]`
     """
@@ -121,7 +122,7 @@ class SmoothGrad(Saliency):
 
     Args:
         model: any supported translator.
-        settings: those of `Saliency`, but `smoothgrad=30`.
+        settings: settings of `Saliency`, with `smoothgrad=30` as default.
     """
 
     name = "smoothgrad"

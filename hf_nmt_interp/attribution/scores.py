@@ -1,4 +1,4 @@
-"""What is explained: a score of every step, made of its logits.
+"""The score to explain: a function of each step's logits.
 
 Definitions: docs/methods.md, Scores.
 """
@@ -39,7 +39,7 @@ ITEM_SCORES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # of items [B, T
 
 
 def _item_scoring(of: Callable[[Tensor, Tensor], Tensor], batch: Batch) -> Scoring:
-    """Score of the labels; if the batch has a contrast, the difference from that of the other labels."""
+    """Score of the labels; with a contrast, minus the score of the other labels."""
     if batch.contrast is None:
         return lambda logits: of(logits, batch.labels)
     items, others, rest = batch.labels, batch.contrast, ~batch.compared
@@ -104,11 +104,11 @@ STEP_SCORES: dict[str, Callable[[Any], Score]] = {  # of a model
 
 
 def make_score(model: Any, name: str) -> Score:
-    """The score of that name.
+    """The score with this name.
 
-    "log_probability", "probability" and "logit" are of the label. If the batch has a contrast, they are the difference
-    between the label and the other label, and 0 at steps without one. "entropy" is that of the step, "kl" the
-    divergence of its distribution from the one after the prefix of the contrast, where the prefixes differ.
+    "log_probability", "probability" and "logit" are those of the label. If the batch has a contrast, they are the
+    difference between the label and the other label, and 0 at steps without one. "entropy" is the entropy of the step,
+    "kl" the divergence of its distribution from the one after the prefix of the contrast, where the prefixes differ.
     """
     check_choice("score", name, STEP_SCORES)
     return STEP_SCORES[name](model)

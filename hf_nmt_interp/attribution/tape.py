@@ -1,4 +1,4 @@
-"""A tape of one forward pass: inputs and outputs of modules."""
+"""Records the inputs and outputs of modules in one forward pass."""
 
 import threading
 from collections.abc import Iterable
@@ -6,11 +6,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-REGISTERING = threading.Lock()  # torch numbers its hooks without one
+REGISTERING = threading.Lock()  # torch numbers its hooks without a lock
 
 
 def widened(x: Tensor) -> Tensor:
-    """The tensor itself, or in float32 if it is of half precision.
+    """The tensor itself, or in float32 if it has half precision.
 
     >>> import torch
     >>> widened(torch.ones(1, dtype=torch.bfloat16)).dtype, widened(torch.ones(1, dtype=torch.float64)).dtype
@@ -39,7 +39,7 @@ class Tape:
     def __enter__(self) -> "Tape":
         thread = threading.get_ident()
 
-        # a thread that meets this hook while another one adds or removes it is given no kwargs
+        # a thread gets no kwargs if another one is adding or removing this hook
         def keep(module: nn.Module, args: tuple, *kwargs_and_output: Any) -> None:
             if threading.get_ident() == thread:
                 kwargs, output = kwargs_and_output

@@ -1,7 +1,7 @@
-"""Runs the work of one explanation on several threads, each of which runs its own operations.
+"""Runs the work of one explanation on several threads, each with its own operations.
 
-Explanations are thousands of small operations. Splitting each one over threads gains little, and loses much if another
-process keeps a core busy; so the threads get whole sentences, tokens or heads instead.
+Explanations are thousands of small operations. Splitting each of them over threads gains little, and is slow if
+another process keeps a core busy; therefore each thread gets whole sentences, tokens or heads.
 """
 
 import threading
@@ -23,7 +23,7 @@ _INSIDE: list[int] = []  # number of threads of every context that is open, in a
 
 @contextmanager
 def workers(device: torch.device) -> Iterator[None]:
-    """Context in which `side_by_side` has `torch.get_num_threads()` threads, and each torch operation has one.
+    """Context in which `side_by_side` uses `torch.get_num_threads()` threads, and each torch operation one.
 
     Restores the number of threads. On devices other than the CPU, and inside another such context, it does
     nothing.
@@ -33,10 +33,10 @@ def workers(device: torch.device) -> Iterator[None]:
         return
     with _COUNTING:
         count = torch.get_num_threads()
-        if count == 1 and _INSIDE:  # a thread that was born while another one was in here
+        if count == 1 and _INSIDE:  # a thread that was created while another one was in this context
             count = max(_INSIDE)
         _INSIDE.append(count)
-    # new threads begin with the number that was set last, in whichever thread
+    # new threads start with the number that any thread set last
     torch.set_num_threads(1)
     try:
         if count == 1:
@@ -55,7 +55,7 @@ def workers(device: torch.device) -> Iterator[None]:
 
 
 def thread_count() -> int:
-    """How many threads `side_by_side` has here."""
+    """How many threads `side_by_side` uses here."""
     pool = _POOL.get()
     return pool[0] if pool else 1
 
@@ -75,18 +75,18 @@ def side_by_side(work: Callable[[Item], Found], items: Iterable[Item]) -> list[F
                 for number, item in left:
                     found[number] = work(item)
             except BaseException:
-                deque(left, 0)  # the other threads stop after the item they have
+                deque(left, 0)  # the other threads stop after their current item
                 raise
 
     futures = [pool[1].submit(run) for _ in range(min(pool[0], len(items)) - 1)]
-    token = _POOL.set(None)  # the caller works too, and what it calls does not divide its work again
+    token = _POOL.set(None)  # the caller also works; nested calls are not divided again
     try:
         run()
     finally:
         _POOL.reset(token)
         wait(futures)
     for future in futures:
-        future.result()  # raises what the thread raised
+        future.result()  # raises the thread's exception
     return [found[number] for number in range(len(items))]
 
 

@@ -21,15 +21,15 @@ from hf_nmt_interp.models.families import Attention, FeedForward, Sublayer
 
 
 class ValueZeroing(LayeredMethod):
-    """1 - cos between a layer's output of token i and the same without the value vector of token j.
+    """1 - cos between a layer's output for token i and the same output without the value vector of token j.
 
-    Rows are divided by their sum; those of a decoder layer, over the tokens of self-attention and of cross-attention
-    together. The layers are then multiplied. The residual stream has no separate part, so the source share
-    says little. One forward pass is recorded; only what a zeroed vector changes is recomputed.
+    Rows are divided by their sum; in a decoder layer, the sum is over the tokens of self-attention and cross-attention
+    together. The layers are then multiplied. The residual stream has no separate part, so the source share says
+    little. One forward pass is recorded; only the parts that a zeroed vector changes are recomputed.
 
     Args:
         model: a Transformer whose layers are known.
-        max_memory: bytes of changed states held at a time.
+        max_memory: bytes of changed states in memory at a time.
     """
 
     name, title, dequantises = "value_zeroing", "value zeroing", True
@@ -105,7 +105,7 @@ class _Sentence:
         return found.masked_fill(found < rounding, 0)
 
     def _finish(self, x: Tensor, sub: Sublayer, rest: Sequence[Sublayer]) -> Tensor:
-        """Rows of the stream [n, d] behind a residual addition, at the end of the layer, as unit vectors."""
+        """Rows of the stream [n, d] after a residual addition, at the end of the layer, as unit vectors."""
         x = x if sub.norm_first else sub.norm(x)
         for later in rest:
             branch: Any = self._feed_forward if isinstance(later.branch, FeedForward) else self._cross

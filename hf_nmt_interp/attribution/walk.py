@@ -17,14 +17,14 @@ Reduce = Callable[[Tensor, Tensor], Tensor]  # gradients and values [..., d] -> 
 
 @dataclass
 class Record:
-    """One forward pass, for `_Walk`: the tape of the model's operations and attentions, and what belongs to it."""
+    """One forward pass, for `_Walk`: the tape of the model's operations and attentions, and related tensors."""
 
     parts: Parts
     batch: Batch
     tape: Tape
     gradient: Tensor  # [B, T, d] of each step's score with respect to the decoder's last state of that step
     clean: dict[str, Tensor]  # [B, L, d] of each leaf
-    products: torch.dtype | None = None  # type in which float32 weights are multiplied, None for their own
+    products: torch.dtype | None = None  # dtype in which float32 weights are multiplied, None for their own
 
     def __post_init__(self) -> None:
         with torch.no_grad():
@@ -34,7 +34,7 @@ class Record:
         self._narrow: dict[Tensor, Tensor] = {}
 
     def narrow(self, weight: Tensor) -> Tensor:
-        """A weight in the type of products; converted once for all walks."""
+        """A weight in the dtype of products; converted once for all walks."""
         if self.products is None or weight.dtype != torch.float32:
             return weight
         if weight not in self._narrow:
@@ -147,7 +147,7 @@ class _Walk:
         return found
 
     def _product(self, x: Tensor, weight: Tensor) -> Tensor:
-        """x W [rows, n], in the type of products."""
+        """x W [rows, n], in the dtype of products."""
         weight = self.record.narrow(weight)
         return x.to(weight) @ weight
 
@@ -173,10 +173,10 @@ class _Walk:
             return torch.autograd.grad(norm(x), x, gradient)[0]
 
     def _sublayer(self, gradient: Tensor, sub: Sublayer, rows: _Rows, memory: Tensor) -> Tensor:
-        """Gradient of a sublayer's input; what flows to the encoder's output is added to `memory`."""
+        """Gradient of a sublayer's input; the gradient of the encoder's output is added to `memory`."""
         if not sub.norm_first:
             gradient = self._norm(gradient, sub.norm, rows)
-        # a branch reads the gradient before it adds to `into`, so that the sum of residual and branch needs no copy
+        # a branch reads the gradient before it adds to `into`, so the sum of residual and branch needs no copy
         into = torch.zeros_like(gradient) if sub.norm_first else gradient
         if isinstance(sub.branch, FeedForward):
             self._feed_forward(gradient, sub.branch, rows, into)

@@ -10,7 +10,7 @@ from hf_nmt_interp.errors import InputError
 T = TypeVar("T")
 _SOON = 1.0  # seconds after which a bar appears
 _LONG = 30.0  # seconds of work from which an estimate is printed
-_FEW = 4  # at most this many items get no estimate
+_FEW = 4  # fewer items than this get no estimate
 
 
 class _Screen:

@@ -28,7 +28,7 @@ RULES: dict[str, Any] = {
 
 
 def rule_settings(*names: str) -> dict[str, Parameter]:
-    """Settings of the rules of these names, of all rules if there are none, as parameters."""
+    """Settings of the rules with these names (default: all rules), as parameters."""
     found = {}
     for kind in (RULES[name] for name in names or RULES):
         types = get_type_hints(kind)
@@ -40,7 +40,7 @@ def rule_settings(*names: str) -> dict[str, Parameter]:
 
 
 def make_rule(name: str, **settings: Any) -> Rule:
-    """The rule of that name with its settings.
+    """The rule with this name and its settings.
 
     >>> make_rule("alpha_beta", alpha=0.5, beta=0.5)
     AlphaBeta(alpha=0.5, beta=0.5, stabilizer=1e-05)

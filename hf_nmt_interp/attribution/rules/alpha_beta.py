@@ -12,11 +12,11 @@ from hf_nmt_interp.errors import InputError
 
 @dataclass(frozen=True)
 class AlphaBeta(Rule):
-    """Share of input i: alpha z+_ij / sum_i z+_ij + beta z-_ij / sum_i z-_ij; a missing sign contributes 0.
+    """Share of input i: alpha z+_ij / sum_i z+_ij + beta z-_ij / sum_i z-_ij; a missing sign adds 0.
 
     Where an attention weight is close to 1, a unit of the attention core may have only tiny messages of a sign. As in
-    the authors' code, `stabilizer` is therefore added to |sum_i z_ij| there, so that such a unit passes on little and
-    the rest of its head, rescaled, passes on more.
+    the authors' code, `stabilizer` is therefore added to |sum_i z_ij| there: such a unit passes on little, and the
+    rest of its head, which is rescaled, passes on more.
     """
 
     alpha: float = 1.0

@@ -1,4 +1,4 @@
-"""What every LRP rule has in common."""
+"""Base class of LRP rules."""
 
 from typing import Any, ClassVar
 
@@ -7,32 +7,32 @@ from torch import Tensor
 from hf_nmt_interp.attribution import engine
 from hf_nmt_interp.attribution.engine import Core, Steps
 
-MAX_GAP = 1e-2  # of conservation; a larger one is an error
+MAX_GAP = 1e-2  # maximum conservation gap; a larger one raises an error
 FLOAT64_GAP = 1e-8  # the same for rules that need float64
 
 
 class Rule(engine.Division):
     """A rule divides the relevance of a unit among the inputs of its operation.
 
-    Most rules say only how messages are cut into parts (`split`, `split_product`, `inverse`), for all operations. A
-    rule that treats an operation differently overrides its method, which gets inputs and weights. Settings are the
+    Most rules only define how messages are split into parts (`split`, `split_product`, `inverse`), for all operations.
+    A rule that treats an operation differently overrides its method, which gets inputs and weights. Settings are the
     fields of the rule's dataclass.
 
     Attributes:
         signed: whether shares can be negative.
-        absorbs: whether biases and similar terms keep their part, so that totals are not 1. Each operation then adds
-            what it kept at each step to `absorbed` [K].
+        absorbs: whether biases and similar terms keep their part, so totals are not 1. Each operation then adds the
+            relevance that it keeps at each step to `absorbed` [K].
     """
 
     signed: ClassVar[bool] = False
     absorbs: ClassVar[bool] = False
 
     def needs_float64(self, norms_scale: bool) -> bool:
-        """Whether scores can be wrong though totals hold; `norms_scale` if norms are a constant scale."""
+        """Whether scores can be wrong although totals are conserved; `norms_scale` if norms are a constant scale."""
         return False
 
     def max_gap(self, norms_scale: bool) -> float:
-        """The largest conservation gap with which scores are right."""
+        """The largest conservation gap with which scores are correct."""
         return FLOAT64_GAP if self.needs_float64(norms_scale) else MAX_GAP
 
     def linear(
@@ -57,7 +57,7 @@ class Rule(engine.Division):
         return engine.through_addition(self, relevance, a, b)
 
     def constant(self, relevance: Tensor, to_stream: Tensor, to_constant: Tensor, absorbed: Tensor) -> Tensor:
-        """Relevance [L, K, n] of the stream that a constant was added to, from what `addition` gave to both."""
+        """Relevance [L, K, n] of the stream that a constant was added to, from the result of `addition`."""
         return engine.rescale(to_stream, relevance)
 
     def projection(self, x: Tensor, weight: Tensor, bias: Tensor, absorbed: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ class Epsilon(Rule):
             raise InputError("epsilon", self.epsilon, "must be positive and finite", default)
 
     def needs_float64(self, norms_scale: bool) -> bool:
-        # shares of a sum that nearly cancels still add up: scores were seen to be wrong by 8.4e5 times the gap
+        # shares of a sum that nearly cancels still add up: measured errors of scores reach 8.4e5 times the gap
         return not self.absorbs
 
     def split(self, z: Tensor) -> Iterator[tuple[float, Tensor]]:

@@ -13,7 +13,7 @@ from hf_nmt_interp.errors import InputError
 
 @dataclass(frozen=True)
 class Gamma(AttnLRP):
-    """AttnLRP, but in linear layers messages with the sign of their sum count 1 + gamma times, the bias too.
+    """AttnLRP, but in linear layers messages (and biases) with the sign of their sum count 1 + gamma times.
 
     `gamma=0` is AttnLRP. With a larger gamma, messages of both signs cancel less.
     """
@@ -42,7 +42,7 @@ class Gamma(AttnLRP):
         steps: Steps,
         absorbed: Tensor,
     ) -> Tensor:
-        """The same as by `messages`, of which |w x| = |w| |x|."""
+        """The same as with `messages`, using |w x| = |w| |x|."""
         b = x.new_zeros(len(weight)) if bias is None else bias
         signs, size = sign(z), weight.abs()
         total = self._count(z, x.abs() @ size.T + b.abs(), signs)  # [L, m]

@@ -13,9 +13,9 @@ from hf_nmt_interp.attribution.rules.epsilon import Epsilon
 class Ratio(Epsilon):
     """Divides sums like the epsilon rule, and products by u / sum u'.
 
-    The paper ignores non-linear functions, so the softmax passes the relevance of a weight on to its score. It gives
-    no rule for norms; `norm="scale"` treats them as a constant scale. Sums that nearly cancel would make relevance of
-    1e20 on trained translators, so epsilon is large, and what it absorbs of a token's relevance is divided evenly.
+    The paper ignores non-linear functions, so the softmax passes the relevance of a weight on to its score. It has no
+    rule for norms; `norm="scale"` treats them as a constant scale. Sums that nearly cancel would produce relevance of
+    1e20 on trained translators, so epsilon is large, and the relevance that it absorbs is divided evenly.
     """
 
     epsilon: float = 0.5
