@@ -66,7 +66,7 @@ def step_gradients(
         remedy = "load the model outside of torch.inference_mode()"
         raise InputError("model", None, "it was created in inference mode and has no gradients", remedy)
     check_gradients(model)
-    by_hand = is_plain(model)  # before other threads hang hooks on it
+    by_hand = is_plain(model)  # before other threads add hooks to it
     with workers(model.device):
         budget = max(1, rows // thread_count())
 

@@ -93,7 +93,7 @@ class Occlusion(AttributionMethod):
         ]
 
     def _jobs(self, batch: Batch, units: Tensor):
-        """Rows [n] of copies and what is removed [n, L] from each, as many as fit into one pass."""
+        """Rows [n] of copies and the tokens [n, L] removed from each, as many as fit into one pass."""
         numbers = enumerate(units.tolist())
         jobs = [(row, units[row] == unit) for row, own in numbers for unit in sorted({*own} - {-1})]
         size = self.memory.sentences(batch)

@@ -30,9 +30,9 @@ class RemovedClauses:
         words: number of source words that are linked only to removed words.
         threshold: smoothed coverage below which `false_alarms` of the words of complete pairs lie.
         false_alarms: that share.
-        found: share of the removed words below it.
-        found_lines: share of the sentences with such a word.
-        auroc: of removed words against all words of complete pairs.
+        found: share of the removed words below the threshold.
+        found_lines: share of the sentences with at least one such word.
+        auroc: AUROC of removed words against all words of complete pairs.
         shipped: rates of words, and of lines with an omitted clause, at the bundled thresholds.
     """
 

@@ -65,7 +65,7 @@ _BLOCK = re.compile(  # tags at which a sentence ends
     rf"</?(?:p|div|li|ul|ol|dl|dt|dd|table|tr|td|th|h[1-6]|section|article|blockquote|option){_ATTRIBUTES}/?>",
     re.IGNORECASE,
 )
-SEPARATOR = "\x1e"  # stands in the text for such a tag; it is whitespace
+SEPARATOR = "\x1e"  # marks such a tag in the text; it is whitespace
 _SENTENCE = re.compile(rf"{SEPARATOR}\s*|(?<=[.!?…])[\"'”»)]*\s+(?=[\"'“«„¿¡(]*[^\W\d_a-zß-öø-ÿ])|(?<=[。！？])")
 _ABBREVIATED = re.compile(  # initials, ordinal numbers, titles: not the end of a sentence
     r"(?<![^\W_])(?:\d+|[^\W\d_]|Dr|Mr|Mrs|Ms|Prof|St|Jr|Sr|No|Nr|vs|ca|bzw|usw|vgl|Hr|Fr|Abs|Art)\.\Z"
@@ -75,7 +75,7 @@ CLOSING = tuple(".,;:!?)]}»”…%")  # marks that follow a word without a spac
 _OPENING = tuple("([{«„“¿¡")  # marks before a word
 _PAIRS = {"<": ">", '"': '"', "“": "”", "„": "“", "«": "»", "‹": "›"}  # entities that enclose words
 _DEEPEST = 100  # nested tags
-_POINT, _BREAK_POINT, _SPACE_POINT = "\0", "\1", "\2"  # stand for a point while whitespace is tidied
+_POINT, _BREAK_POINT, _SPACE_POINT = "\0", "\1", "\2"  # stand for a point while whitespace is normalised
 
 
 @dataclass
@@ -90,8 +90,8 @@ class Node:
     spaces: tuple[bool, bool] = (False, False)  # of a point, whether no word touches it: before, after
     loose: tuple[bool, bool] = (False, False)  # whether whitespace touches it, or its first tag: before, after
     close_loose: tuple[bool, bool] = (False, False)  # whether whitespace touches its last tag
-    text: str = ""  # of the root, without whitespace
-    is_read: bool = False  # whether the text has a stand-in for it, which is translated
+    text: str = ""  # the root's text without whitespace
+    is_read: bool = False  # whether the text contains a stand-in for it, which is translated
 
     @property
     def is_point(self) -> bool:
@@ -185,7 +185,7 @@ def strip_markup(text: str) -> str:
 
 
 def _paired(nodes: list[Node]) -> list[Node]:
-    """Siblings in which `&lt;b&gt;words&lt;/b&gt;`, `&lt;word&gt;` and words between quotation marks are elements."""
+    """Siblings, with `&lt;b&gt;words&lt;/b&gt;`, `&lt;word&gt;` and words in quotation marks as elements."""
     found: list[Node] = []
     opened: list[tuple[int, str]] = []  # places of those that may open an element, and what closes it
     for node in nodes:
@@ -233,7 +233,7 @@ def _bare(plain: str) -> str:
 def _tidy(text: str) -> str:
     """Drop points: surrounding whitespace becomes one space, or none at the ends and before punctuation marks.
 
-    Breaks between words and blocks become a space (`SEPARATOR`), too.
+    Breaks between words and blocks also become a space (`SEPARATOR`).
     """
 
     def space(match: re.Match) -> str:
