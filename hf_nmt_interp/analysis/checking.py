@@ -29,7 +29,8 @@ class Verdict:
         score: P(error) by the fitted combination; of `omitted_clause`, 1 - `clause_maximum`.
         found: whether it is above the threshold.
         threshold: threshold of the score.
-        false_alarms: share of the labelled good lines that are above the threshold, cross-validated.
+        false_alarms: share of the labelled good lines that are above the threshold, cross-validated; of
+            `omitted_clause`, of the lines that its threshold was fitted on.
     """
 
     score: float

@@ -12,6 +12,7 @@ from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.decoding.batch import batch_of, evaluating, label_log_probs, run_model
 from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.text.tokens import Encoded
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def mask_words(model: Any, tokenizer: Any, result: AttributionResult, words: Seq
     before = label_log_probs(_logits(model, batch), batch.labels)
     with occlusion.masked(gone):
         after = label_log_probs(_logits(model, batch), batch.labels)
-        translated = Pairs.translate(model, tokenizer, [side.text])[0].target.text
+        translated = Pairs.translate(model, tokenizer, [Encoded(ids.source_ids, side)])[0].target.text
     change = (after - before)[0].float().cpu().numpy()
     by_word = replace(result, log_probs=change).to_words()
     kept = np.flatnonzero(~np.array(by_word.target_side.special))

@@ -91,6 +91,8 @@ def _kept(args: argparse.Namespace) -> str:
     """How to continue an interrupted run, if that is possible."""
     if getattr(args, "shards", None):
         return f"; complete shards are kept in {args.shards}, run the same command again to resume"
+    if getattr(args, "folder", None):
+        return f"; complete results are kept in {args.folder}, run the same command again to resume"
     if hasattr(args, "resume") and args.output and args.output.beside():
         return f"; complete parts are kept in {args.output}.shards, run the same command with --resume to continue"
     return ""

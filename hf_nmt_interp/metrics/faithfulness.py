@@ -126,8 +126,7 @@ def compare(
             tables = _losses(model, explain(method, some, batch_size), _word_scores, scored)
         return [table.tolist() for table in tables]
 
-    order = sorted(range(len(translated)), key=lambda row: translated[row].ids.size)
-    middle = translated[order[len(order) // 2] :][:1]
+    middle = translated.typical()
     estimate(", ".join(methods), lambda: [losses(m, middle, {}) for m in methods.values()], len(translated))
     found = {
         name: kept(name, partial(losses, method, translated, scored))

@@ -128,9 +128,14 @@ def model_fingerprint(name: str, argument: str = "--model") -> str:
 
 def weights_fingerprint(model: Any) -> str:
     """The beginning of the SHA-256 of a model's weights in memory, as float32."""
+    from torch import Tensor
+
     digest = hashlib.sha256()
-    for weights in model.state_dict().values():
-        digest.update(weights.float().cpu().numpy().tobytes())
+    for entry in model.state_dict().values():
+        for weights in entry if isinstance(entry, tuple) else (entry,):  # torch packs int8 weights with their bias
+            if isinstance(weights, Tensor):
+                values = weights.dequantize() if weights.is_quantized else weights
+                digest.update(values.detach().float().cpu().numpy().tobytes())
     return digest.hexdigest()[:12]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import torch
 
-from hf_nmt_interp.analysis.alignment import extract_links, own_aligner, word_scores
+from hf_nmt_interp.analysis.alignment import extract_links, make_aligner, own_method, word_scores
 from hf_nmt_interp.attribution.api import explain
 from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.parsing import Named
@@ -26,6 +26,7 @@ from hf_nmt_interp.metrics.aer.rate import alignment_error_rate
 from hf_nmt_interp.metrics.faithfulness import compare, ranked_rows
 from hf_nmt_interp.models.loading import weights_fingerprint
 from hf_nmt_interp.text.files import write_whole
+from hf_nmt_interp.text.fingerprints import versions
 from hf_nmt_interp.text.pharaoh import Links
 from hf_nmt_interp.text.progress import track
 
@@ -75,11 +76,13 @@ def compare_methods(
     if not sources or not gold[0]:
         raise InputError("sources" if not sources else "gold", None, "is empty", "give at least one")
     pairs = Pairs.force(model, tokenizer, *gold[:2])
-    made = {text: make_method(model, name, **word_settings(name, own)) for text, (name, own) in asked.items()}
-    made[OWN] = own_aligner(model, pairs, batch_size)
+    settings = {label: (name, word_settings(name, own)) for label, (name, own) in asked.items()}
+    made = {label: make_method(model, name, **own) for label, (name, own) in settings.items()}
+    settings[OWN] = own_method(model, pairs, batch_size) or ("attention", {})
+    made[OWN] = make_aligner(model, settings[OWN][0], **settings[OWN][1])
     links = [[sorted(found) for found in some] for some in gold[2:]]
-    about: list[Any] = [weights_fingerprint(model), list(sources), gold[:2], links, generate, batch_size]
-    settings = {label: [name, word_settings(name, own)] for label, (name, own) in asked.items()}
+    about: list[Any] = [versions(), str(model.dtype), str(model.device), list(sources), gold[:2], links, generate]
+    about += [batch_size] if folder is None else [batch_size, weights_fingerprint(model)]
 
     def kept(kind: str, label: str, compute: Callable[[], Any]) -> Any:
         return compute() if folder is None else saved(folder, kind, label, [*about, settings.get(label)], compute)

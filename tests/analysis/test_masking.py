@@ -34,6 +34,13 @@ def test_all_words_masked_leave_no_trace_of_them(demo):
     np.testing.assert_allclose(gained, before[1] - before[0], atol=1e-4)
 
 
+def test_texts_that_encode_to_other_tokens_than_the_result(demo):
+    text = "I like </s> tea."  # its words are without the special token
+    result = hni.attribute(*demo, text, method="attention")
+    assert demo[1](result.source_side.text).input_ids != result.translation.source_ids
+    assert mask_words(*demo, result, []).translation == result.text
+
+
 def test_the_model_is_left_unchanged(demo):
     model, tokenizer = demo
     result = hni.attribute(model, tokenizer, "I like tea.", method="attention")

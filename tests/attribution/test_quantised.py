@@ -12,6 +12,7 @@ from hf_nmt_interp.attribution import METHODS
 from hf_nmt_interp.attribution.quantised import is_quantised, weight_and_bias
 from hf_nmt_interp.attribution.registry import make_method
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.loading import weights_fingerprint
 from tests.fitting import fitting
 from tests.tiny_models import random_batch, tiny_model
 
@@ -76,6 +77,14 @@ def test_int8_layers_have_no_gradients(method, part):
         model = int8(model)
     with pytest.raises(InputError, match=r"model.encoder.layers.0.self_attn.[kq]_proj is quantised and has no gradie"):
         make_method(model, method)(**random_batch(model, [(3, 2)]))
+
+
+def test_fingerprints_see_packed_weights():
+    model = tiny_model("marian")
+    changed = copy.deepcopy(model)
+    changed.model.encoder.layers[0].fc1.weight.data.neg_()
+    first, same, other = (weights_fingerprint(int8(one)) for one in (model, model, changed))
+    assert first == same != other
 
 
 def test_weights_are_dequantised():

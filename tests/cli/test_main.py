@@ -171,6 +171,19 @@ def test_interrupt(run, monkeypatch) -> None:
     assert run("env") == (130, "", "hf-nmt-interp env: interrupted\n")
 
 
+def test_an_interrupted_comparison_says_what_is_kept(run, monkeypatch, tmp_path) -> None:
+    def stop(args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hf_nmt_interp.cli.verbs.compare_methods.run", stop)
+    kept = f"; complete results are kept in {tmp_path / 'c'}, run the same command again to resume"
+    (tmp_path / "x").write_text("0-0\n")
+    gold = "--gold", tmp_path / "x", tmp_path / "x", tmp_path / "x"
+    for more, text in ((["--folder", tmp_path / "c"], kept), ([], "")):
+        ran = run("compare-methods", *gold, *more, "A dog.")
+        assert (ran.code, ran.err) == (130, f"hf-nmt-interp compare-methods: interrupted{text}\n")
+
+
 def test_broken_pipe(monkeypatch) -> None:
     reader, writer = os.pipe()
     os.close(reader)

@@ -98,6 +98,12 @@ def test_results_without_words_are_refused(explained):
 
 
 # ---------------------------------------------------------------------------------------------------- several methods
+def test_comparing_on_no_sentences_is_refused(explained, tokenizer_of):
+    model, _ = explained
+    with pytest.raises(InputError, match="results: no sentence has words on both sides"):
+        metric.compare(model, tokenizer_of("marian"), [], {"one": AttentionWeights(model)})
+
+
 def test_comparing_translates_once_and_scores_what_methods_share_once(explained, tokenizer_of, monkeypatch):
     model, results = explained
     one, two, again = AttentionWeights(model), ShiftedAttention(model), AttentionWeights(model)

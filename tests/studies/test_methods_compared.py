@@ -1,5 +1,6 @@
 """The table of all methods; also for cli/verbs/compare_methods.py."""
 
+import copy
 import json
 
 import numpy as np
@@ -62,6 +63,21 @@ def test_a_folder_keeps_what_was_computed_for_the_same_weights_texts_and_setting
     other = tiny_model("marian", vocab_size=len(tokenizer), seed=1)
     compare_methods(other, tokenizer, SOURCES, GOLD, asked, folder=tmp_path)
     assert len(list(tmp_path.glob("aer-a-*.json"))) == 3  # two settings, and other weights
+
+
+def test_a_folder_keeps_results_of_one_type_and_one_default_attention(translator, tmp_path, monkeypatch):
+    model, tokenizer = translator
+    half = copy.deepcopy(model).bfloat16()
+    asked = {"a": ("attention", {"layer": 0})}
+    for same in (half, copy.deepcopy(half).float()):  # the same weights in two types
+        compare_methods(same, tokenizer, SOURCES, GOLD, asked, folder=tmp_path)
+    assert len(list(tmp_path.glob("aer-a-*.json"))) == 2
+    for layer in (0, 1):
+        choice = {"layer": layer, "head": 1, "shifted": False, "aer": 0.5}
+        monkeypatch.setattr(model.config, "alignment", choice, raising=False)
+        compare_methods(model, tokenizer, SOURCES, GOLD, asked, folder=tmp_path)
+    assert len(list(tmp_path.glob("aer-a-*.json"))) == 3
+    assert len(list(tmp_path.glob("aer-align-*.json"))) == 4
 
 
 def test_every_method_that_fits_is_compared(translator):

@@ -4,8 +4,8 @@ Files have one sentence per line, UTF-8. With two files the model checks the giv
 another model; with one it checks its own. For each line it reports P(error) for each kind of error and whether it is
 above the fitted threshold, with the false-alarm rate measured at that threshold; whether a clause of the source has no
 translated word (omitted_clause), with its rate; source words that are not translated; and target words without support
-in the source. Rates were measured on the labelled lines that the weights were fitted
-on, see --weights and docs/checking.md. A summary is printed on stderr.
+in the source. Rates were measured on the labelled lines that the weights were fitted on, see --weights and
+docs/checking.md. A summary is printed on stderr.
 
 table  only lines with something to report: errors that were found, with their false-alarm rates, and phrases
 json   one object per line of input: words, verdicts, signals
@@ -130,7 +130,8 @@ class _Summary:
         kinds = ", ".join(
             f"{kind} in {count:,} (false alarms {rate:.1%})" for kind, (count, rate) in self.kinds.items()
         )
-        return f"{self.lines:,} lines, {self.wrong:,} with an error found: {kinds or 'no verdicts by these signals'}"
+        lines = f"{self.lines:,} line{'s' * (self.lines != 1)}"
+        return f"{lines}, {self.wrong:,} with an error found: {kinds or 'no verdicts by these signals'}"
 
 
 class _Checker(Translator):
