@@ -14,7 +14,7 @@ html   a page that marks the words
 The default signals need three forward passes per line. --signals default,contrastive_conditioning adds one signal,
 --signals all computes all of them. Use --shards to check whole corpora; `merge` joins the shards.
 
-With --fail-above 0.02 the exit code is 1 if an error was found in more than 2 % of the lines.
+With --fail-above 0.25 the exit code is 1 if an error was found in more than 25 % of the lines.
 
 Examples:
   hf-nmt-interp check train.en train.de
