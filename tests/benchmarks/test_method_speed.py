@@ -120,6 +120,8 @@ def test_against_inseq():
     assert found["occlusion"]["inseq"] / found["occlusion"]["ours"] >= 4
     # nine tenths of it are products in float32; Inseq needs three times as many
     assert found["integrated_gradients"]["inseq"] / found["integrated_gradients"]["ours"] >= 2
+    if narrow := found.get("integrated_gradients, bfloat16"):  # 4.0 was measured
+        assert narrow["inseq"] / narrow["ours"] >= 3.5
 
 
 if __name__ == "__main__":
