@@ -169,7 +169,7 @@ def test_bad_arguments_are_named(calibrated):
     model, tokenizer, _ = calibrated
     with pytest.raises(InputError, match="targets: 1 targets for 3 sources; give one each"):
         calibration_report(model, tokenizer, SOURCES, TARGETS[:1])
-    with pytest.raises(InputError, match="sources: a list of sentences is needed"):
+    with pytest.raises(InputError, match="sources: expected a list of sentences"):
         calibration_report(model, tokenizer, "A car!")
     with pytest.raises(InputError, match=r"edges: \[1, 2\] must be increasing and start at 0"):
         calibration_report(model, tokenizer, SOURCES, edges=[1, 2])

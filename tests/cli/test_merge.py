@@ -81,7 +81,7 @@ def test_merge_knows_the_endings_of_the_verb(work, run, tmp_path) -> None:
     assert run("merge", tmp_path / "run", "--output", tmp_path / "out.links").code == 0
     assert work("attribute", folder="scores").code == 0
     code, _, err = run("merge", tmp_path / "scores", "--output", tmp_path / "out.tsv")
-    assert (code, "out.tsv' does not end in .json, .jsonl or .parquet; choose one" in err) == (2, True)
+    assert (code, "out.tsv' does not end in .json, .jsonl or .parquet; use one" in err) == (2, True)
     assert not (tmp_path / "out.tsv").exists()
 
 
