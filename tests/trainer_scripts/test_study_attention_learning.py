@@ -71,6 +71,7 @@ def test_translation_goes_on_where_it_was_stopped(tmp_path, run, corpus, monkeyp
     assert hni.align(model, tokenizer, *made_up_pairs(1)[0], method="attention")
 
 
+@pytest.mark.slow
 def test_classification_finds_planted_keywords(tmp_path, run):
     out = run(tmp_path / "a", "--task", "classification", "--max_steps", "2", "--max_valid", "30")
     assert "second_seed, step 2:" in out
