@@ -2,16 +2,35 @@
 
 import pytest
 
+from hf_nmt_interp.cli.loading import load
 from tests.shard_files import SOURCES, TARGETS
+from tests.tiny_tokenizers import ENGLISH, GERMAN
+
+
+def written(folder, *texts):
+    """Two line-parallel files."""
+    found = folder / "in.en", folder / "in.de"
+    for path, lines in zip(found, texts, strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return found
 
 
 @pytest.fixture
 def files(tmp_path):
     """Two line-parallel files of 24 lines."""
-    found = tmp_path / "in.en", tmp_path / "in.de"
-    for path, lines in zip(found, (SOURCES, TARGETS), strict=True):
-        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return found
+    return written(tmp_path, SOURCES, TARGETS)
+
+
+@pytest.fixture
+def short_files(tmp_path):
+    """Two line-parallel files of the tokenizers' sentences."""
+    return written(tmp_path, ENGLISH, GERMAN)
+
+
+@pytest.fixture(scope="module")
+def tiny(model_folder):
+    """The tiny model and its tokenizer, as verbs load them."""
+    return load(str(model_folder))
 
 
 @pytest.fixture
