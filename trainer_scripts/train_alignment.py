@@ -39,7 +39,7 @@ class ModelArguments(ExportArguments):
 
     model: str | None = option("demo:en-de", "Checkpoint (folder, Hub id or demo:en-de).")
     alignment_layer: int | None = option(None, "Decoder layer to read (default: that of --model, or the middle one).")
-    alignment_heads: int | None = option(None, "Heads to average (default: those of --model, or 8).")
+    alignment_heads: int | None = option(None, "Heads to average (default: those of --model).")
     reverse_model: str | None = option(None, "Translator for the other direction, whose links must agree.")
     links: str | None = option(None, "Pharaoh file with one line of links per training pair, instead of a teacher.")
     teacher: str | None = option(None, "Method used to align, as in `align` (default: its head or best attention).")

@@ -12,11 +12,12 @@ class AlignmentHeadConfig:
 
     Args:
         alignment_layer: decoder layer whose output states the head reads, -1 for the last; None for the middle one.
-        alignment_heads: number of heads whose attention weights are averaged; divides the width of the model.
+        alignment_heads: number of heads whose attention weights are averaged; divides the width of the model. None for
+            as many as the decoder's attention has.
     """
 
     alignment_layer: int | None = None
-    alignment_heads: int = 8
+    alignment_heads: int | None = None
 
     @classmethod
     def get_config_dict(cls, pretrained_model_name_or_path, **kwargs):
@@ -34,8 +35,8 @@ def aligned_config(family: Any, module: str = __name__) -> Any:
     example = f"""
 
     >>> from hf_nmt_interp import {name}
-    >>> {name}(alignment_layer=3).alignment_heads
-    8
+    >>> {name}(alignment_layer=3).alignment_layer
+    3
     """
     doc += example if module == __name__ else ""  # others are not public
     names = {"model_type": f"aligned_{family.model_type}", "__module__": module, "__doc__": doc}

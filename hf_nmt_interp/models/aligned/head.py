@@ -1,5 +1,7 @@
 """The alignment head: attention from decoder states to encoder states, next to the translator (Chen et al. 2020)."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 from transformers import initialization as init
@@ -37,10 +39,14 @@ class AlignmentHead(nn.Module):
         return scores.softmax(-1).mean(1)
 
     @torch.no_grad()
-    def reset(self) -> None:
-        """Initialise the weights that were not loaded."""
-        init.ones_(self.norm.weight)
-        init.zeros_(self.norm.bias)
-        for projection in (self.q_proj, self.k_proj):
-            init.normal_(projection.weight, std=projection.in_features**-0.5)
-            init.zeros_(projection.bias)
+    def reset(self, start: Mapping[str, Tensor] | None = None) -> None:
+        """Initialise the weights that were not loaded: from `start`, by their names, or at random."""
+        for name, weight in self.named_parameters():
+            if start and name in start:
+                init.copy_(weight, start[name])
+            elif name.endswith("bias"):
+                init.zeros_(weight)
+            elif name.startswith("norm"):
+                init.ones_(weight)
+            else:
+                init.normal_(weight, std=weight.shape[-1] ** -0.5)

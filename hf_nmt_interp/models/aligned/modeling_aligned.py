@@ -25,6 +25,9 @@ class AlignmentHeadMixin(PreTrainedModel):
     `forward(..., output_alignment=True)` adds `alignment` [B, T, S] to the output, `generate(..., output_alignment=
     True)` to its result; row t aligns the token that the decoder reads at position t, so row 0 belongs to the start
     token. Logits are those of the translator without a head.
+
+    The head of a plain checkpoint starts as the cross-attention of the layer above the one it reads, if that exists and
+    has as many heads; otherwise at random.
     """
 
     def __init__(self, config):
@@ -37,6 +40,8 @@ class AlignmentHeadMixin(PreTrainedModel):
         if not -number <= layer < number:
             raise ValueError(f"alignment_layer={layer} is out of range: the decoder has {number} layers")
         config.alignment_layer = layer % number
+        if config.alignment_heads is None:
+            config.alignment_heads = getattr(config, "decoder_attention_heads", None) or config.num_heads  # T5
         self.alignment_head = AlignmentHead(config.hidden_size, config.alignment_heads)
         self.alignment_head.reset()
 
@@ -157,7 +162,31 @@ class AlignmentHeadMixin(PreTrainedModel):
     def initialize_weights(self):
         super().initialize_weights()
         if hasattr(self, "alignment_head"):  # not while the family's own constructor runs
-            self.alignment_head.reset()
+            self.alignment_head.reset(self._next_attention())
+
+    def _next_attention(self) -> dict[str, Tensor] | None:
+        """Weights of the cross-attention above the layer that the head reads, named as in the head; None if unlike it.
+
+        Between the two, only self-attention changes the state.
+        """
+        layers, above = self._decoder_layers(), self.config.alignment_layer + 1
+        if above == len(layers):
+            return None
+        layer, scale = layers[above], 1.0
+        if hasattr(layer, "layer"):  # T5, which does not scale its scores
+            norm, attention = layer.layer[1].layer_norm, layer.layer[1].EncDecAttention
+            query, key, heads = attention.q, attention.k, attention.n_heads
+            scale = (query.out_features / heads) ** 0.5
+        else:
+            norm_first = hasattr(self.get_decoder(), "layer_norm")
+            norm = layer.encoder_attn_layer_norm if norm_first else layer.self_attn_layer_norm
+            query, key, heads = layer.encoder_attn.q_proj, layer.encoder_attn.k_proj, layer.encoder_attn.num_heads
+        head = self.alignment_head
+        if heads != head.heads or query.weight.shape != head.q_proj.weight.shape:
+            return None
+        found = {"norm": norm, "q_proj": query, "k_proj": key}
+        start = {f"{name}.{part}": weight for name, module in found.items() for part, weight in module.named_parameters()}
+        return start | {name: weight * scale for name, weight in start.items() if name.startswith("q_proj")}
 
     def _adjust_missing_and_unexpected_keys(self, loading_info) -> None:
         """Does not report a missing head: a plain checkpoint gets a new one."""

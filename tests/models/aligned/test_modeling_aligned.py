@@ -51,6 +51,39 @@ def test_logits_are_those_of_the_plain_model_bit_for_bit(family, layer):
     assert len(shown.decoder_hidden_states) == 3
 
 
+@pytest.mark.parametrize("family", ["marian", "bart", "mbart", "m2m100"])
+def test_a_new_head_starts_as_the_cross_attention_above(family, tmp_path):
+    plain = tiny_model(family)
+    with torch.no_grad():  # otherwise self-attention is between the states that the head reads and the cross-attention
+        for parameter in plain.get_decoder().layers[1].self_attn.out_proj.parameters():
+            parameter.zero_()
+    plain.save_pretrained(tmp_path)
+    model = load_aligned(str(tmp_path), alignment_layer=0).eval()
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        found = model(**batch_of(plain), output_alignment=True, output_attentions=True)
+    torch.testing.assert_close(found.alignment, found.cross_attentions[1].mean(1), atol=1e-6, rtol=0)
+
+
+def test_a_new_head_of_t5_starts_with_the_projections_above(tmp_path):
+    plain = tiny_model("t5", d_kv=8)  # 2 heads of 8: the width of the model
+    plain.save_pretrained(tmp_path)
+    head, above = load_aligned(str(tmp_path), alignment_layer=0).alignment_head, plain.get_decoder().block[1].layer[1]
+    torch.testing.assert_close(head.q_proj.weight, above.EncDecAttention.q.weight * 8**0.5)  # the head divides by it
+    assert torch.equal(head.k_proj.weight, above.EncDecAttention.k.weight)
+    assert torch.equal(head.norm.weight, above.layer_norm.weight)
+    assert not any(part.any() for part in (head.q_proj.bias, head.k_proj.bias, head.norm.bias))
+
+
+@pytest.mark.parametrize("settings", [{"alignment_layer": -1}, {"alignment_layer": 0, "alignment_heads": 1}])
+def test_a_new_head_unlike_the_cross_attention_above_is_random(settings, tmp_path):
+    plain = tiny_model("marian")
+    plain.save_pretrained(tmp_path)
+    weight = load_aligned(str(tmp_path), **settings).alignment_head.q_proj.weight
+    assert not torch.equal(weight, plain.get_decoder().layers[1].encoder_attn.q_proj.weight)
+    assert 0.5 < weight.std() * plain.config.d_model**0.5 < 2
+
+
 @every_family
 def test_a_row_depends_on_the_token_that_is_read_and_not_on_later_ones(family):
     model = tiny_aligned(family)
