@@ -38,7 +38,9 @@ class ModelArguments(ExportArguments):
     """The translator that gets the head, and its teacher."""
 
     model: str | None = option("demo:en-de", "Checkpoint (folder, Hub id or demo:en-de).")
-    alignment_layer: int | None = option(None, "Decoder layer to read (default: that of --model, or the middle one).")
+    alignment_layer: int | None = option(
+        None, "Decoder layer to read (default: that of --model, the one below --teacher, or the middle)."
+    )
     alignment_heads: int | None = option(None, "Heads to average (default: those of --model).")
     reverse_model: str | None = option(None, "Translator for the other direction, whose links must agree.")
     links: str | None = option(None, "Pharaoh file with one line of links per training pair, instead of a teacher.")

@@ -4,7 +4,7 @@ With a translator for the other direction, both align the same words and the lin
 a link must be the best for both of its words. Links of words become links of all their subwords.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -16,12 +16,13 @@ from transformers import AutoModelForSeq2SeqLM
 from hf_nmt_interp.analysis.alignment import combined_scores, joint_links, make_aligners, own_aligner, token_scores
 from hf_nmt_interp.analysis.links import check_extraction, extract_links, word_scores
 from hf_nmt_interp.analysis.symmetrization import symmetrize
+from hf_nmt_interp.attribution.attention import AttentionWeights
 from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.decoding.batch import Translation
 from hf_nmt_interp.decoding.languages import set_languages
 from hf_nmt_interp.decoding.pairs import SHOWN, Pair, Pairs
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.models.families import positions
+from hf_nmt_interp.models.families import any_parts, positions
 from hf_nmt_interp.models.loading import load_config, load_model, load_tokenizer
 from hf_nmt_interp.text.corpus import Example
 from hf_nmt_interp.text.pharaoh import Links, read_links
@@ -96,14 +97,31 @@ class OwnLinks:
         items = dict(enumerate(turned)) | dict(zip(other, kept, strict=True))
         return Pairs(turned.model, [items[n] for n in range(len(pairs))])
 
+    def layer_read(self, texts: Iterable[tuple[str, str]]) -> int | None:
+        """The layer whose states the translator's attention reads; None for other methods.
+
+        Also None if the attention aligns the token that a step predicts: a head aligns the one that it reads.
+        """
+        sources, targets = zip(*islice(texts, CHOSEN_ON), strict=True)
+        pairs = Pairs.force(*self.translator, sources, targets, SHOWN)
+        aligner = self._methods(0, self.method, pairs)[0]
+        if not isinstance(aligner, AttentionWeights) or not aligner.shifted or not isinstance(aligner.layer, int):
+            return None
+        layer = aligner.layer % len(any_parts(pairs.model).cross) - 1
+        return layer if layer >= 0 else None
+
+    def _methods(self, side: int, method: str | None, pairs: Pairs) -> list[AttributionMethod]:
+        """How a side aligns; its own attention is chosen on the first pairs."""
+        if side not in self._aligners:
+            known = make_aligners(pairs.model, method) if method else [own_aligner(pairs.model, pairs[:CHOSEN_ON])]
+            self._aligners[side] = known
+        return self._aligners[side]
+
     def _scores(self, side: int, method: str | None, pairs: Pairs) -> list[np.ndarray]:
         """Scores of words [target, source] of each pair."""
         if not pairs:
             return []
-        if side not in self._aligners:
-            known = make_aligners(pairs.model, method) if method else [own_aligner(pairs.model, pairs[:CHOSEN_ON])]
-            self._aligners[side] = known
-        each = [token_scores(aligner, pairs, self.batch_size) for aligner in self._aligners[side]]
+        each = [token_scores(aligner, pairs, self.batch_size) for aligner in self._methods(side, method, pairs)]
         return [
             combined_scores([word_scores(one, pair.source, pair.target) for one in scores])
             for pair, scores in zip(pairs, zip(*each, strict=True), strict=True)
@@ -192,11 +210,15 @@ def make_teacher(arguments: Any, data: Any, config: Any, model: Any, tokenizer: 
         both = zip(open_split(data, "train"), read_links(arguments.links), strict=False)
         kept = (links for pair, links in both if any(encode([pair])))  # because training drops pairs
         return GivenLinks(tokenizer, kept), reverse and reverse[0]
-    if hasattr(model, "alignment_head") and not hasattr(load_config(arguments.model), "alignment_heads"):
-        model = model.without_head()  # a new head cannot teach
-    model.to(config.device)
-    how = {name: getattr(arguments, name) for name in ("extraction", "heuristic", "least")}
-    methods = arguments.teacher, arguments.reverse_teacher
     check_extraction(arguments.extraction)
     symmetrize(set(), set(), arguments.heuristic)  # wrong names are reported early
-    return OwnLinks((model, tokenizer), reverse, *methods, **how), reverse and reverse[0]
+    is_new = hasattr(model, "alignment_head") and not hasattr(load_config(arguments.model), "alignment_heads")
+    translator = (model.without_head() if is_new else model).to(config.device)  # a new head cannot teach
+    how = {name: getattr(arguments, name) for name in ("extraction", "heuristic", "least")}
+    methods = arguments.teacher, arguments.reverse_teacher
+    teacher = OwnLinks((translator, tokenizer), reverse, *methods, **how)
+    if is_new and arguments.alignment_layer is None:
+        layer = teacher.layer_read(open_split(data, "train"))
+        if layer is not None:
+            model.read_layer(layer)
+    return teacher, reverse and reverse[0]

@@ -31,6 +31,23 @@ def test_train_resume_and_load(start, tmp_path, monkeypatch):
     call(monkeypatch, train_alignment, **again)
 
 
+@pytest.mark.parametrize(
+    ("teacher", "layer"),
+    [("shifted_attention:layer=1", 0), ("shifted_attention:layer=-1", 0), ("shifted_attention:layer=0", 1)]
+    + [("attention:layer=1", 1), ("rollout", 1)],
+)
+def test_a_new_head_reads_the_layer_below_a_teacher_that_aligns_what_is_read(
+    start, tmp_path, monkeypatch, teacher, layer
+):
+    folder, data = start
+    options = {"model": folder, "train": data["train"], "teacher": teacher, "max_steps": 1, "learning_rate": 1e-9}
+    call(monkeypatch, train_alignment, output_dir=tmp_path, **options)
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    assert model.config.alignment_layer == layer  # 1 is the middle of two
+    above = model.get_decoder().layers[1].encoder_attn
+    assert torch.allclose(model.alignment_head.q_proj.weight, above.q_proj.weight, atol=1e-5) == (layer == 0)
+
+
 def test_guided_training_reports_scores_before_and_after(start, tmp_path, monkeypatch):
     folder, data = start
     options = {"model": folder, "guided_layer": 0, "guided_head": 1, "teacher": "attention:layer=0", "max_steps": 2}

@@ -26,8 +26,8 @@ class AlignmentHeadMixin(PreTrainedModel):
     True)` to its result; row t aligns the token that the decoder reads at position t, so row 0 belongs to the start
     token. Logits are those of the translator without a head.
 
-    The head of a plain checkpoint starts as the cross-attention of the layer above the one it reads, if that exists and
-    has as many heads; otherwise at random.
+    The head of a plain checkpoint starts as the cross-attention of the layer above the one it reads, if there is one
+    with as many heads, otherwise at random.
     """
 
     def __init__(self, config):
@@ -159,6 +159,12 @@ class AlignmentHeadMixin(PreTrainedModel):
         model.generation_config, model.name_or_path = self.generation_config, self.name_or_path
         return model.to(self.device, self.dtype).train(self.training)
 
+    def read_layer(self, layer: int) -> None:
+        """Replace the head by a new one that reads another decoder layer."""
+        self.config.alignment_layer = layer
+        self.alignment_head = AlignmentHead(self.config.hidden_size, self.config.alignment_heads).to(self.device)
+        self.alignment_head.reset(self._next_attention())
+
     def initialize_weights(self):
         super().initialize_weights()
         if hasattr(self, "alignment_head"):  # not while the family's own constructor runs
@@ -185,7 +191,9 @@ class AlignmentHeadMixin(PreTrainedModel):
         if heads != head.heads or query.weight.shape != head.q_proj.weight.shape:
             return None
         found = {"norm": norm, "q_proj": query, "k_proj": key}
-        start = {f"{name}.{part}": weight for name, module in found.items() for part, weight in module.named_parameters()}
+        start = {
+            f"{name}.{part}": weight for name, module in found.items() for part, weight in module.named_parameters()
+        }
         return start | {name: weight * scale for name, weight in start.items() if name.startswith("q_proj")}
 
     def _adjust_missing_and_unexpected_keys(self, loading_info) -> None:
