@@ -46,7 +46,7 @@ class ModelArguments(ExportArguments):
     links: str | None = option(None, "Pharaoh file with one line of links per training pair, instead of a teacher.")
     teacher: str | None = option(None, "Method used to align, as in `align` (default: its head or best attention).")
     reverse_teacher: str | None = option(None, "The same for the reverse model.")
-    extraction: str = option("mutual", "How to extract links without a reverse model: mutual, argmax or threshold.")
+    extraction: str = option("mutual", "How to extract links without a reverse model: mutual, shared, argmax ...")
     heuristic: str = option("grow-diag", "How to combine both directions: intersection, grow-diag, ...")
     least: float = option(0.2, "With a reverse model, drop links below this share of both words' scores.")
     test_before: bool = option(True, "In guided training, also score the test set before training.")

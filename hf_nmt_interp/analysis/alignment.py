@@ -89,7 +89,7 @@ def joint_links(
     backward: np.ndarray,
     heuristic: str = "grow-diag-final",
     extraction: str = "argmax",
-    threshold: float = 0.2,
+    threshold: float | None = None,
     least: float = 0.0,
 ) -> Links:
     """Symmetrised links of both directions' `joint_scores`, without doubtful links.
@@ -223,7 +223,7 @@ def align_words(
     method: str | None = None,
     batch_size: int = 16,
     extraction: str = "argmax",
-    threshold: float = 0.2,
+    threshold: float | None = None,
     punctuation: Punctuation = "attached",
     words: Words = "pieces",
     generate: dict[str, Any] | None = None,

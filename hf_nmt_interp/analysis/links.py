@@ -35,24 +35,31 @@ def normalise(scores: np.ndarray) -> np.ndarray:
     return np.divide(positive, mass, out=np.zeros_like(positive), where=mass > 0)
 
 
-def _argmax(scores: np.ndarray, threshold: float) -> Links:
+def _argmax(scores: np.ndarray, threshold: float = 1.0) -> Links:
     return {(int(i), j) for j, i in enumerate(scores.argmax(1)) if np.isfinite(scores[j, i])}
 
 
-def _threshold(scores: np.ndarray, threshold: float) -> Links:
+def _threshold(scores: np.ndarray, threshold: float = 0.2) -> Links:
     return {(int(i), int(j)) for j, i in np.argwhere(normalise(scores) >= threshold)}
 
 
-def _mutual(scores: np.ndarray, threshold: float) -> Links:
+def _mutual(scores: np.ndarray, threshold: float = 1.0) -> Links:
     p = normalise(scores)
     best = p.argmax(0)
-    return {(i, j) for i, j in _argmax(scores, threshold) if best[i] == j and p[j, i] > 0}
+    return {(i, j) for i, j in _argmax(scores) if best[i] == j and p[j, i] > 0}
 
 
-Extraction = Callable[[np.ndarray, float], Links]
-EXTRACTIONS: dict[str, Extraction] = {"argmax": _argmax, "threshold": _threshold, "mutual": _mutual}
+def _shared(scores: np.ndarray, threshold: float = 0.3) -> Links:
+    of_source, of_target = normalise(scores), normalise(normalise(scores).T).T
+    return _mutual(scores) | {(int(i), int(j)) for j, i in np.argwhere(np.sqrt(of_source * of_target) >= threshold)}
 
 
+EXTRACTIONS: dict[str, Callable[..., Links]] = {
+    "argmax": _argmax,
+    "threshold": _threshold,
+    "mutual": _mutual,
+    "shared": _shared,
+}
 SUBWORD_ARGMAX = "subword_argmax"
 
 
@@ -68,26 +75,30 @@ def subword_links(scores: np.ndarray, source: TokenWords, target: TokenWords) ->
     return {(i, j) for i, j in zip(words, target.word_ids, strict=True) if i is not None and j is not None}
 
 
-def extract_links(scores: np.ndarray, extraction: str = "argmax", threshold: float = 0.2) -> Links:
+def extract_links(scores: np.ndarray, extraction: str = "argmax", threshold: float | None = None) -> Links:
     """Hard links (source word, target word) from scores of words.
 
     Args:
         scores: [target words, source words], from `word_scores` or `soft_alignment`.
         extraction: `argmax`: links each target word to its best source word; `threshold`: all links with
-            p(i | t) >= threshold; `mutual`: links that are best for their target word and their source word.
-        threshold: above 0.
+            p(i | t) >= threshold; `mutual`: links that are best for their target word and their source word; `shared`:
+            these, and all links whose geometric mean of p(i | t) and p(t | i) is at least the threshold.
+        threshold: above 0; None for 0.2 (`threshold`) or 0.3 (`shared`).
 
     >>> sorted(extract_links(np.array([[0.9, 0.1], [0.6, 0.4]])))
     [(0, 0), (0, 1)]
     >>> extract_links(np.array([[0.9, 0.1], [0.6, 0.4]]), "mutual")
     {(0, 0)}
+    >>> sorted(extract_links(np.array([[0.9, 0.1], [0.6, 0.4]]), "shared"))
+    [(0, 0), (0, 1), (1, 1)]
     """
     check_extraction(extraction)
     if extraction == SUBWORD_ARGMAX:
         raise InputError("extraction", extraction, "needs subword scores", "use align without joint scores")
-    if not 0 < threshold <= 1:
+    if threshold is not None and not 0 < threshold <= 1:
         raise InputError("threshold", threshold, "must be above 0 and at most 1")
-    return EXTRACTIONS[extraction](scores, threshold) if scores.size else set()
+    own = () if threshold is None else (threshold,)
+    return EXTRACTIONS[extraction](scores, *own) if scores.size else set()
 
 
 def check_extraction(extraction: str) -> None:

@@ -20,12 +20,13 @@ from hf_nmt_interp.analysis.alignment import (
     subword_links,
     word_scores,
 )
+from hf_nmt_interp.analysis.links import EXTRACTIONS
 from hf_nmt_interp.analysis.symmetrization import HEURISTICS, flip
 from hf_nmt_interp.attribution import AttentionWeights
 from hf_nmt_interp.attribution.api import attribute
 from hf_nmt_interp.studies.best_attention import AttentionChoice, attention_error_rates
 from hf_nmt_interp.text.tokens import TokenWords
-from tests.reference.joint import combined, sure_links
+from tests.reference.joint import combined, shared_links, sure_links
 from tests.reference.symmetrization import grow_diag_final
 from tests.tiny_models import tiny_model
 from tests.tiny_tokenizers import ENGLISH, GERMAN
@@ -89,6 +90,8 @@ class TestExtraction:
             ("argmax", {(0, 0), (0, 1), (2, 2)}),
             ("mutual", {(0, 1), (2, 2)}),
             ("threshold", {(0, 0), (1, 0), (0, 1), (2, 1), (2, 2)}),
+            # 0.5, 0.6 and 0.7 / sqrt(1.2) and 0.3 / sqrt(0.6) are at least 0.3, but 0.3 / sqrt(1.2) is not
+            ("shared", {(0, 0), (1, 0), (0, 1), (2, 2)}),
         ],
     )
     def test_by_hand(self, extraction, links):
@@ -97,8 +100,15 @@ class TestExtraction:
     def test_argmax_takes_the_best_even_if_all_scores_are_negative(self):
         assert extract_links(np.array([[-3.0, -1.0]])) == {(1, 0)}
 
+    @given(st.integers(0, 2**32 - 1), st.sampled_from([0.1, 0.3, 0.5]))
+    def test_shared_links_are_the_twin(self, seed, threshold):
+        random = np.random.default_rng(seed)
+        scores = random.normal(size=random.integers(1, 6, 2))
+        assert extract_links(scores, "shared", threshold) == shared_links(scores.tolist(), threshold)
+        assert extract_links(scores, "mutual") <= extract_links(scores, "shared", threshold)
+
     @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
-    @pytest.mark.parametrize("extraction", ["argmax", "mutual", "threshold"])
+    @pytest.mark.parametrize("extraction", EXTRACTIONS)
     def test_nothing_to_align(self, shape, extraction):
         assert extract_links(np.zeros(shape), extraction) == set()
 

@@ -37,3 +37,16 @@ def sure_links(forward: list[list[float]], backward: list[list[float]], least: f
         and score == max(row) == max(other[i] for other in joint)
         and sqrt(by_target[t][i] * by_source[t][i]) >= least
     }
+
+
+def shared_links(scores: list[list[float]], threshold: float) -> set[tuple[int, int]]:
+    """Links of one direction that are the first best of both words, or strong for both."""
+    p = shares(scores)
+    q = turned(shares(turned(p)))
+    return {
+        (i, t)
+        for t, row in enumerate(p)
+        for i, column in enumerate(turned(p))
+        if (row[i] > 0 and row.index(max(row)) == i and column.index(max(column)) == t)
+        or sqrt(row[i] * q[t][i]) >= threshold
+    }

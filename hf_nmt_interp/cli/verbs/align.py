@@ -81,10 +81,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     help = "a setting of the method; may be repeated"
     group.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=help)
     group.add_argument(
-        "--extraction", default="argmax", metavar="NAME", help="argmax (default), subword_argmax, threshold or mutual"
+        "--extraction",
+        default="argmax",
+        metavar="NAME",
+        help="argmax (default), subword_argmax, threshold, mutual or shared",
     )
     group.add_argument(
-        "--threshold", type=float, default=0.2, metavar="P", help="for --extraction threshold (default: %(default)s)"
+        "--threshold",
+        type=float,
+        metavar="P",
+        help="for --extraction threshold (default: 0.2) or shared (default: 0.3)",
     )
     group.add_argument("--reverse-model", metavar="NAME", help="translator of the other direction, to symmetrise with")
     add_reverse_prefix(group)
