@@ -28,7 +28,7 @@ PAPERS: dict[str, dict[str, Iterable[int | str]]] = {
         "section": ["5.1", "5.3", "6.1"],
         "appendix": ["A.1", "A.2", "A.3"],
     },
-    "ding2019": {"figure": range(1, 4), "table": range(1, 4), "eq.": range(1, 5), "section": ["4.3"]},
+    "ding2019": {"figure": range(1, 4), "table": range(1, 4), "eq.": range(1, 5), "section": ["4.3", "7"]},
     "lu2021": {"figure": range(1, 8), "table": range(1, 6), "eq.": range(1, 14)},
     "snell2021": {
         "figure": range(1, 9),
