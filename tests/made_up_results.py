@@ -41,6 +41,16 @@ def result_of(source, prefix, start) -> AttributionResult:
     return AttributionResult(_side(*names[: arrays[0].shape[1]]), _side(*names[: len(arrays[2])]), *arrays)
 
 
+def random_result(source: int, target: int, seed: int) -> AttributionResult:
+    """A result of up to six tokens a side with contributions of total 1 at each step; some are 0."""
+    rng = np.random.default_rng(seed)
+    scores = rng.random((target, source + target + 1)) * (rng.random((target, source + target + 1)) < 0.8)
+    scores[:, 0] += 0.1  # the source always contributes
+    scores[:, source : source + target] *= np.tri(target, target, -1)
+    scores /= scores.sum(-1, keepdims=True)
+    return result_of(*np.split(scores[:, :-1], [source], axis=1), scores[:, -1])
+
+
 EXAMPLE = result_of(
     source=[[0.25, 0.75], [0.3, 0.3], [0.1, 0.1]],
     prefix=[[0, 0, 0], [0.2, 0, 0], [0.3, 0.3, 0]],

@@ -25,6 +25,7 @@ Run the same command again to resume. The output folder contains a folder for ea
 and `snapshots/`; `row.csv` with the rows of tables 5 and 3 (with BLEU: 6 and 4); `curves.csv` with all agreements at
 all steps; and `curves.svg`. `--on train` also writes them for a sample of the training set (tables 7 and 8,
 `*-train`). Classification also fits a logistic regression (table 11); `--frozen` trains only the attention (table 10).
+With `--set output=linear`, the row also has the agreement of the best attention and beta (appendix A.1).
 """
 
 import shutil

@@ -43,17 +43,22 @@ def optimal_attention(
     z = z - z.gather(-1, labels.reshape(-1, 1, 1).expand(-1, z.shape[1], -1))  # the label's logit is 0 (eq. 34)
     kept_rows = kept.reshape(-1, kept.shape[-1])
     alpha = kept_rows.double() / kept_rows.sum(-1, keepdim=True)
-    rows = torch.arange(len(z), device=z.device)
+    found, left = alpha.clone(), torch.arange(len(z), device=z.device)  # rows that are not done yet
     for _ in range(steps):
         slopes = (z @ _probabilities(alpha, z)[..., None])[..., 0]  # dL / d alpha [N, L]
-        to = slopes.masked_fill(~kept_rows, torch.inf).argmin(-1)
-        if ((alpha * slopes).sum(-1) - slopes[rows, to]).max() <= tolerance:  # how much lower L could be at most
+        lowest, to = slopes.masked_fill(~kept_rows, torch.inf).min(-1)
+        going = (alpha * slopes).sum(-1) - lowest > tolerance  # how much lower L could be at most
+        if not going.all():
+            found[left] = alpha
+            left, alpha, z, kept_rows, slopes, to = (x[going] for x in (left, alpha, z, kept_rows, slopes, to))
+        if not len(left):
             break
-        source = slopes.masked_fill(alpha <= 0, -torch.inf).argmax(-1)
+        source, rows = slopes.masked_fill(alpha <= 0, -torch.inf).argmax(-1), torch.arange(len(z), device=z.device)
         amount = _best_amount(alpha, z, source, to)
         alpha[rows, source] -= amount
         alpha[rows, to] += amount
-    return alpha.view(kept.shape)
+    found[left] = alpha
+    return found.view(kept.shape)
 
 
 def _probabilities(alpha: Tensor, z: Tensor) -> Tensor:

@@ -166,9 +166,20 @@ class LRP(LayeredMethod):
         limit = self.rule.max_gap(self.norms_scale)
         if not gap <= limit:  # NaN too
             problem = f"{self.rule} has a conservation gap of {gap:.1e} in {self.model.dtype}, above {limit:g}"
-            norm = "jacobian" if self.rule.absorbs else "scale"
-            remedy = f"use rule='alpha_beta', norm='{norm}', attention='values' or a float64 model"
-            raise InputError("rule", None, problem, remedy)
+            raise InputError("rule", None, problem, self._remedy())
+
+    def _remedy(self) -> str:
+        """The settings that lower the gap and are not in use."""
+        norm = "jacobian" if self.rule.absorbs else "scale"
+        choices = {
+            "rule='alpha_beta'": not isinstance(self.rule, RULES["alpha_beta"]),
+            f"norm='{norm}'": self.norms_scale == self.rule.absorbs,
+            "attention='values'": not self.values_only,
+            "a float64 model": self.model.dtype != torch.float64,
+        }
+        unused = [choice for choice, is_unused in choices.items() if is_unused]
+        listed = [", ".join(unused[:-1]), *unused[-1:]]
+        return f"use {' or '.join(filter(None, listed))}" if unused else ""
 
     def _record(self, batch: Batch) -> tuple[Recording, Tensor, Tensor]:
         """A verified forward pass, the items explained [B, T], and log-probabilities [B, T] of the labels."""

@@ -6,13 +6,22 @@ from pathlib import Path
 from hf_nmt_interp.errors import check_choice
 from hf_nmt_interp.report.snell_tables import DATA_SETS, TABLES, paper_row
 from hf_nmt_interp.report.style import draw_lines, panels, save
-from hf_nmt_interp.studies.attention_learning import MEASURES, PAIRS, Row, learning_curves, read_runs, table_row
+from hf_nmt_interp.studies.attention_learning import (
+    LEVELS,
+    MEASURES,
+    PAIRS,
+    Row,
+    learning_curves,
+    read_runs,
+    table_row,
+)
 from hf_nmt_interp.text.files import write_whole
 from hf_nmt_interp.text.tables import csv_text
 
-# columns of the two halves of table 5; the last two of the first half are those of tables 10 and 11
+# columns of the two halves of table 5; the last three of the first half are of appendix A.1, tables 10 and 11
+_MORE = ("A(alpha_opt,beta)", "A(alpha,alpha_fr)", "A(beta_uf,beta_log)")
 _HALVES = (
-    [*(f"A({pair})" for pair in PAIRS), "A(random)", "A(alpha,alpha_fr)", "A(beta_uf,beta_log)"],
+    [*(f"A({pair})" for pair in PAIRS), "A(random)", *_MORE],
     [*(f"xi({pair})" for pair in PAIRS), "xi*"],
 )
 _SHORT = {"agreement": "A", "kendall_tau": "tau"}
@@ -82,8 +91,7 @@ def learning_rows(
 def plot_agreement(curves: Sequence[Row], path: str | Path) -> None:
     """Plot agreements and performance of `learning_curves` over training steps; the numbers are saved as CSV."""
     names = list(dict.fromkeys(row["statistic"] for row in curves))
-    levels = ("A(random)", "A(alpha,beta)")
-    agreements = {name: _symbols(name) for name in names if name.startswith("A(") and name not in levels}
+    agreements = {name: _symbols(name) for name in names if name.startswith("A(") and name not in LEVELS}
     performances = {name: name[12:].rstrip(")") for name in names if name.startswith("performance(")}
     figure, axes = panels(1, 2)
     shown = zip(axes[0], (agreements, performances), ("agreement, %", "predicted right, %"), strict=True)
@@ -94,7 +102,7 @@ def plot_agreement(curves: Sequence[Row], path: str | Path) -> None:
         axis.set(xlabel="training steps", ylabel=unit)
         axis.legend(frameon=False, fontsize=7)
     for row in curves:
-        if row["statistic"] in levels:
+        if row["statistic"] in LEVELS:
             axes[0, 0].axhline(100 * row["value"], color="#999999", linewidth=0.8, linestyle=":")
             axes[0, 0].annotate(_symbols(row["statistic"]), (0, 100 * row["value"]), fontsize=7, va="bottom")
     save(figure, path, csv_text(curves))

@@ -1,4 +1,4 @@
-"""Tables 3 to 8, 10 and 11 of snell2021, in percent, as printed in the paper (including its stars)."""
+"""Tables 3 to 8, 10, 11 and appendix A.1 of snell2021, in percent, as printed in the paper (including its stars)."""
 
 from hf_nmt_interp.studies.attention_learning import PAIRS
 
@@ -78,11 +78,13 @@ _ROWS: dict[int, dict[str, str]] = {
 _FROZEN = {"IMDB": "9", "AG News": "17", "20 NG": "19", "SST": "14", "Amzn": "15", "Yelp": "8"}
 # table 11, in percent: A(beta_uf,beta_log)
 _LOGISTIC = {"IMDB": "84", "Yelp": "76", "AG News": "58", "20 NG": "45", "SST": "46", "Amzn": "60"}
+# appendix A.1, in percent: A(alpha_opt,beta)
+_OPTIMAL = {"Multi30k": "53"}
 DATA_SETS = tuple(_ROWS[5])
 
 
 def paper_row(table: int, data_set: str) -> dict[str, str]:
-    """Cells of a data set in a table by name, with those of tables 10 and 11; {} if the table has no such row.
+    """Cells of a data set in a table by name, {} if it has no such row; table 5 with tables 10, 11 and appendix A.1.
 
     >>> paper_row(4, "Multi30k")["xi*"], paper_row(4, "IMDB")
     ('37.89', {})
@@ -92,6 +94,6 @@ def paper_row(table: int, data_set: str) -> dict[str, str]:
     cells = _ROWS[table][data_set].split()
     pairs = PAIRS[: len(cells) // 2 - 1]  # tables 3, 4 and 8 are without alpha,beta
     names = [f"A({pair})" for pair in pairs] + ["A(random)"] + [f"xi({pair})" for pair in pairs] + ["xi*"]
-    more = {"A(alpha,alpha_fr)": _FROZEN, "A(beta_uf,beta_log)": _LOGISTIC} if table == 5 else {}
-    found = {name: column[data_set] for name, column in more.items() if data_set in column}
+    more = {"A(alpha,alpha_fr)": _FROZEN, "A(beta_uf,beta_log)": _LOGISTIC, "A(alpha_opt,beta)": _OPTIMAL}
+    found = {name: column[data_set] for name, column in more.items() if table == 5 and data_set in column}
     return dict(zip(names, cells, strict=True)) | found

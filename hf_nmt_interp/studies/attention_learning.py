@@ -31,6 +31,7 @@ CURVES = {
 # name of the curve -> training whose probe at its end is compared with that of the uniform training
 BAGS = {"A(beta_uf,beta_px)": "proxy", "A(beta_uf,beta_log)": "logistic"}
 PAIRS = ("alpha,beta_uf", "beta_uf,beta_px", "delta,beta_uf", "alpha,beta")  # of table 5
+LEVELS = ("A(alpha,beta)", "A(alpha_opt,beta)", "A(random)")  # at the end of the standard training only
 PERFORMANCES = ("accuracy", "bleu")
 SNAPSHOTS = {"valid": "snapshots", "train": "snapshots-train"}  # folder of snapshots in a training run, by set
 _ROWS = 1000  # output words processed at a time, each with all pairs of positions
@@ -124,9 +125,10 @@ def learning_curves(runs: Runs, measure: str = "agreement") -> list[Row]:
         for step, snapshot in runs.get("uniform", {}).items() if runs.get(run) else ():
             bag = last(runs, run).scores["beta"]
             add(name, step, mean_agreement(snapshot.scores["beta"], bag, end.kept, measure))
-    if "beta" in end.scores:
-        value = mean_agreement(end.scores["alpha"], end.scores["beta"], end.kept, measure)
-        add("A(alpha,beta)", max(runs["standard"]), value)
+    for own in ("alpha", "alpha_opt"):
+        if own in end.scores and "beta" in end.scores:
+            value = mean_agreement(end.scores[own], end.scores["beta"], end.kept, measure)
+            add(f"A({own},beta)", max(runs["standard"]), value)
     random = random_agreement(end.kept).mean().item() if measure == "agreement" else 0.0
     add("A(random)", max(runs["standard"]), random)
     for run, snapshots in runs.items():
@@ -138,7 +140,7 @@ def learning_curves(runs: Runs, measure: str = "agreement") -> list[Row]:
 
 
 def table_row(curves: list[Row], performance: str = "accuracy") -> Row:
-    """The row of table 5 with the columns of tables 10 and 11, in percent; None for missing values.
+    """The row of table 5 with the columns of tables 10, 11 and appendix A.1, in percent; None for missing values.
 
     A(alpha,beta_uf) is the largest value in the uniform training (appendix A.7), and the other columns use beta_uf of
     that step; A(alpha,alpha_fr) is the largest value in the training of the attention alone (appendix A.6). `starred`
@@ -152,7 +154,7 @@ def table_row(curves: list[Row], performance: str = "accuracy") -> Row:
     alpha_uf, frozen = curve("A(alpha,beta_uf)"), curve("A(alpha,alpha_fr)")
     best = best_first(sorted(alpha_uf), alpha_uf.__getitem__, score)[0] if alpha_uf else -1
     row: Row = {name: curve(name).get(best) for name in ("A(alpha,beta_uf)", "A(delta,beta_uf)", *BAGS)}
-    row |= {name: next(iter(curve(name).values()), None) for name in ("A(alpha,beta)", "A(random)")}
+    row |= {name: next(iter(curve(name).values()), None) for name in LEVELS}
     row["A(alpha,alpha_fr)"] = max(frozen.values(), default=None)
     statistic = {"accuracy": "performance", "bleu": "bleu"}[performance]
     second, standard = (curve(f"{statistic}({run})") for run in ("second_seed", "standard"))

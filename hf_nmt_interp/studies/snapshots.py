@@ -12,12 +12,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from hf_nmt_interp.analysis.flips import flip_influence
+from hf_nmt_interp.analysis.optimal_attention import optimal_attention
 from hf_nmt_interp.analysis.probe import lexical_probe
 from hf_nmt_interp.decoding.batch import evaluating
 from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.text.files import atomic
 
-SNAPSHOT_SCORES = ("alpha", "beta", "delta")
+SNAPSHOT_SCORES = ("alpha", "beta", "delta", "alpha_opt")
 
 
 @dataclass
@@ -25,8 +26,9 @@ class Snapshot:
     """A model at one step of its training; rows are the output words of the whole set, in its order.
 
     Scores are "alpha", attention weights (mean over heads); "beta", the lexical probe as log-odds, which have the same
-    order as the probability but, unlike it and its logarithm, do not lose precision near 1; and "delta", the influence
-    of source words by gradients.
+    order as the probability but, unlike it and its logarithm, do not lose precision near 1; "delta", the influence of
+    source words by gradients; and "alpha_opt", the weights that minimise the loss, for translators with
+    `output="linear"`.
     """
 
     kept: Tensor  # [N, L], whether a word has this source position
@@ -73,11 +75,23 @@ def take_snapshot(
             found["beta"].append(lexical_probe(model, **batch).log_odds[real])
         if "delta" in scores:
             found["delta"].append(flip_influence(model, **batch)[real])
+        if "alpha_opt" in scores:
+            found["alpha_opt"].append(_optimal(model, batch)[real])
         positions = batch["attention_mask"].bool()[:, None].expand(-1, labels.shape[1], -1)
         kept.append(positions[real])
     if not words:
         raise InputError("batches", None, "they have no output words", "give a validation set with words")
     return Snapshot(_joined(kept), {name: _joined(rows) for name, rows in found.items()}, right / words)
+
+
+def _optimal(model: Any, batch: dict[str, Any]) -> Tensor:
+    """alpha_opt [B, T, S] of a translator, one sentence at a time, as it needs the logits of all words."""
+    alpha = torch.zeros(*batch["labels"].shape, batch["input_ids"].shape[1], device=batch["labels"].device)
+    for b in range(len(alpha)):
+        probe = lexical_probe(model, **{name: tensor[b : b + 1] for name, tensor in batch.items()}, vocabulary=True)
+        real = batch["labels"][b] != -100
+        alpha[b, real] = optimal_attention(probe.gamma[0, real], batch["labels"][b, real], probe.kept[0, real]).float()
+    return alpha
 
 
 def _joined(rows: list[Tensor]) -> Tensor:

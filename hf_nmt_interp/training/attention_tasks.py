@@ -226,9 +226,13 @@ def train_run(name: str, study: Any, task: Task, config: Any) -> None:
     run = RUNS[name]
     bleu = partial(task.bleu, sentences=study.bleu_sentences)
     scored = study.performance == "bleu" and run.translates
-    looks = SnapshotCallback(task.batches, steps, run.scores, run.last_scores, study.on, bleu if scored else None)
+    model = task.make_model(run)
+    last_scores = run.last_scores
+    if name == "standard" and getattr(model.config, "output", None) == "linear":
+        last_scores = (*last_scores, "alpha_opt")
+    looks = SnapshotCallback(task.batches, steps, run.scores, last_scores, study.on, bleu if scored else None)
     trainer = TranslationTrainer(
-        model=task.make_model(run),
+        model=model,
         args=config,
         train_dataset=task.train,
         data_collator=task.collate,

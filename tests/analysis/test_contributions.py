@@ -1,4 +1,4 @@
-"""Statistics of contributions, on numbers worked out by hand."""
+"""Statistics of contributions, on numbers worked out by hand and against their literal twins."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,8 @@ from hf_nmt_interp.analysis.contributions import (
     position_influence,
 )
 from hf_nmt_interp.errors import InputError
-from tests.made_up_results import EXAMPLE
+from tests.made_up_results import EXAMPLE, random_result
+from tests.reference import contributions as twin
 
 
 def test_source_contribution_leaves_the_start_token_out():
@@ -34,6 +35,23 @@ def test_position_influence_is_scaled_to_a_mean_of_one():
     # (S / T) sum_t source[t, k] / sum_i source[t, i] = 2/3 (0.25 + 0.5 + 0.5), 2/3 (0.75 + 0.5 + 0.5)
     assert position_influence(EXAMPLE) == pytest.approx([2 / 3 * 1.25, 2 / 3 * 1.75])
     assert position_influence(EXAMPLE).mean() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (4, 3), (2, 6), (6, 6)], ids=str)
+def test_statistics_agree_with_the_twin(sizes):
+    for seed in range(5):
+        result = random_result(*sizes, seed)
+        source, prefix, start = (a.tolist() for a in (result.source, result.prefix, result.start))
+        expected = {
+            "source_contribution": twin.source_contribution(source, prefix),
+            "source_part": twin.source_part(source, prefix, start),
+            "source_entropy": twin.entropies(source),
+            "prefix_entropy": twin.entropies(prefix),
+            "position_influence": twin.position_influence(source),
+        }
+        assert set(expected) == set(STATISTICS)
+        for name, values in expected.items():
+            np.testing.assert_allclose(STATISTICS[name](result), values, atol=1e-6, err_msg=name)
 
 
 def test_mean_curve_counts_sentences_that_reach_a_position():

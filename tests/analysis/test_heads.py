@@ -15,6 +15,7 @@ from hf_nmt_interp.models.gated import GatedMarianConfig, GatedMarianMTModel
 from hf_nmt_interp.report.heads import head_table, plot_heads
 from hf_nmt_interp.text.conllu import Sentence
 from hf_nmt_interp.text.tokens import encode_source
+from tests.reference.roles import word_attention
 from tests.tiny_models import tiny_model
 from tests.tiny_tokenizers import ENGLISH, GERMAN
 
@@ -41,10 +42,9 @@ def test_words_attention_is_mean_over_queries_and_sum_over_keys(tokenizer_of, mo
     ((_, _, found),) = heads_module._word_views(model, translator, tokenizer, [TREE])
     words = encode_source(tokenizer, TREE.text, spans=TREE.spans()).token_words.positions
     assert [len(w) > 1 for w in words].count(True) > 2
-    for q, queries in enumerate(words):
-        for k, keys in enumerate(words):
-            expected = sum(planted[0, 1, i, j] for i in queries for j in keys) / len(queries)
-            assert found.weights[1, q, k] == pytest.approx(expected, rel=1e-5)
+    for head in range(2):
+        expected = word_attention(planted[0, head].tolist(), words)
+        np.testing.assert_allclose(found.weights[head], expected, rtol=1e-5)
     assert [r for r in found.relations if r.name == "nsubj"] == [(2, 3, "nsubj")]
 
 

@@ -1,10 +1,13 @@
-"""Head scores and roles on hand-made attention."""
+"""Head scores and roles on hand-made attention, and against their literal twins."""
 
 import numpy as np
 import pytest
 
 from hf_nmt_interp.analysis.roles import (
+    COMMON,
+    DIRECTIONS,
     HEAD_SCORES,
+    RELATIONS,
     Confidence,
     Positional,
     RareWords,
@@ -14,6 +17,7 @@ from hf_nmt_interp.analysis.roles import (
     roles_of,
     short_role,
 )
+from tests.reference import roles as twin
 
 
 def looks_at(*heads, rest=0.1):
@@ -97,6 +101,91 @@ def test_rare_words_head_looks_at_the_rarest_tokens():
     assert score.columns() == {"rarest": [1.0, 0.0, 0.0], "two_rarest": [1.0, 1.0, 0.0]}
     assert roles_of({"rarest": 0.3, "two_rarest": 0.51}) == ["rare words"]
     assert roles_of({"rarest": 0.3, "two_rarest": 0.5}) == []
+
+
+# ----------------------------------------------------------------------------------------------------------- the twins
+def random_attention(rng: np.random.Generator, queries: int, keys: int, heads: int = 3) -> np.ndarray:
+    """Attention [H, Q, K] that leaves a part to EOS; every second head mostly looks one token back."""
+    weights = rng.dirichlet(np.full(keys + 1, 0.3), size=(heads, queries))[:, :, :keys]
+    for q in range(1, min(queries, keys + 1)):
+        weights[::2, q, q - 1] += rng.random(len(weights[::2])) < 0.9
+    return weights
+
+
+def by_head(columns: dict, head: int) -> dict:
+    return {name: values[head] for name, values in columns.items()}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_confidence_and_position_agree_with_the_twin(seed):
+    rng = np.random.default_rng(seed)
+    found, seen = {make: make() for make in (Confidence, Positional)}, []
+    for _ in range(6):
+        keys, queries = np.sort(rng.choice(12, rng.integers(1, 9), replace=False)), np.arange(rng.integers(1, 9))
+        weights = random_attention(rng, len(queries), len(keys))
+        seen.append((weights, queries.tolist(), keys.tolist()))
+        for score in found.values():
+            score.add(View(weights, queries, keys))
+    for head in range(3):
+        own = [(weights[head].tolist(), queries, keys) for weights, queries, keys in seen]
+        expected = twin.position(own), twin.position_share(own, twin.position(own))
+        row = by_head(found[Positional].columns(), head)
+        assert (row["position"], row["position_share"]) == (expected[0], pytest.approx(expected[1], abs=1e-12))
+        assert roles_of(row) == [f"positional: {expected[0]:+d}"] * twin.is_positional(expected[1])
+        confidence = found[Confidence].columns()["confidence"][head]
+        assert confidence == pytest.approx(twin.confidence([weights for weights, *_ in own]), abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_syntax_agrees_with_the_twin(seed):
+    rng = np.random.default_rng(seed)
+    score, seen = Syntactic(), []
+    for _ in range(12):
+        words = int(rng.integers(3, 9))
+        pairs = [(d, max(0, d - 1) if rng.random() < 0.5 else int(rng.integers(words))) for d in range(1, words)]
+        relations = [Relation(d, h, str(rng.choice([*RELATIONS, "det"]))) for d, h in pairs if d != h]
+        weights = random_attention(rng, words, words)
+        for dependent, head, _ in relations:  # one head knows the trees
+            weights[1, dependent, head] += 1
+        seen.append((weights, relations))
+        score.add(view(weights, relations=relations))
+    columns, roles = score.columns(), 0
+    for head in range(3):
+        own = [(weights[head].tolist(), [tuple(r) for r in relations]) for weights, relations in seen]
+        row, expected = by_head(columns, head), []
+        for relation in RELATIONS:
+            fixed = twin.baseline(own, relation)
+            assert row[f"{relation}_baseline"] == pytest.approx(fixed, abs=1e-12)
+            for direction in DIRECTIONS:
+                accuracy = twin.accuracy(own, relation, direction == "to_head")
+                assert row[f"{relation}_{direction}"] == pytest.approx(accuracy, abs=1e-12)
+                expected += [f"syntactic: {relation}_{direction}"] * twin.is_syntactic(accuracy, fixed)
+        assert roles_of(row) == expected
+        roles += len(expected)
+    assert roles
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rare_words_agree_with_the_twin(seed):
+    rng = np.random.default_rng(seed)
+    # frequencies are all different, so that the 500 most frequent are the same for both
+    counts = {f"w{i}": int(n) for i, n in enumerate(rng.permutation(np.arange(2, COMMON + 42)))}
+    frequent = sorted(counts, key=counts.__getitem__, reverse=True)[:COMMON]
+    score, seen = RareWords(), []
+    for number in range(8):
+        tokens = [str(token) for token in rng.choice([*counts, "unseen"], rng.integers(1, 9))]
+        tokens = [token for token in tokens if token in frequent] or frequent[:1] if number % 4 == 0 else tokens
+        weights = random_attention(rng, len(tokens), len(tokens))
+        common = np.array([token in frequent for token in tokens])
+        score.add(view(weights, counts=np.array([counts.get(token, 0) for token in tokens]), common=common))
+        seen.append((weights, tokens))
+    assert {all(token in frequent for token in tokens) for _, tokens in seen} == {False, True}
+    for head in range(3):
+        own = [(weights[head].tolist(), tokens, counts) for weights, tokens in seen]
+        row = by_head(score.columns(), head)
+        shares = [twin.rare_share(own, number) for number in (1, 2)]
+        assert [row["rarest"], row["two_rarest"]] == pytest.approx(shares, abs=1e-12)
+        assert roles_of(row) == ["rare words"] * twin.is_rare_words(shares[1])
 
 
 def kind_of(value):

@@ -5,6 +5,7 @@ attribution/rules/epsilon.py and attribution/rules/ratio.py.
 """
 
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -143,6 +144,48 @@ def test_a_large_gap_is_an_error():
     for explain in (lambda: explainer(**batch), lambda: explainer.head_relevance([batch])):
         with pytest.raises(InputError, match=message):
             explain()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "layers", "settings", "remedy"),
+    [
+        (torch.float32, 2, {}, "rule='alpha_beta', attention='values' or a float64 model"),
+        (torch.float32, 2, {"attention": "values"}, "rule='alpha_beta' or a float64 model"),
+        (torch.float64, 6, {}, "rule='alpha_beta' or attention='values'"),
+    ],
+)
+def test_a_gap_above_a_hundredth_is_an_error_that_names_what_is_not_in_use(dtype, layers, settings, remedy):
+    model = tiny_model("marian", dtype, encoder_layers=layers, decoder_layers=layers)
+    explainer = LRP(model, rule="ratio", epsilon=1e-6, norm="scale", **settings)
+    message = rf"Ratio\(epsilon=1e-06\) has a conservation gap of \S+ in {dtype}, above 0.01; use {remedy}$"
+    with pytest.raises(InputError, match=message):
+        explainer(**random_batch(model, [(5, 4)]))
+
+
+def walk_with(total: float):
+    """A finished walk of one step whose relevance adds up to a total."""
+    return SimpleNamespace(source=torch.tensor([[total]]), prefix=torch.zeros(1, 1), absorbed=torch.zeros(1))
+
+
+@pytest.mark.parametrize(
+    ("settings", "dtype", "remedy"),
+    [
+        ({}, torch.float32, "; use norm='scale', attention='values' or a float64 model"),
+        ({"norm": "scale", "attention": "values"}, torch.float32, "; use a float64 model"),
+        ({"norm": "scale", "attention": "values"}, torch.float64, ""),
+        ({"rule": "attnlrp"}, torch.float32, "; use rule='alpha_beta', attention='values' or a float64 model"),
+        ({"rule": "gamma", "norm": "scale"}, torch.float64, "; use rule='alpha_beta', norm='jacobian' or attention="),
+    ],
+)
+def test_the_limit_of_the_gap_is_a_hundredth(settings, dtype, remedy):
+    explainer = LRP(model_of("marian", dtype), **settings)
+    explainer._check_gap(walk_with(1.0099))
+    for total, gap in ((1.0101, "1.0e-02"), (0.9, "1.0e-01"), (torch.nan, "nan")):
+        with pytest.raises(InputError, match=rf"conservation gap of {gap} in {dtype}, above 0.01{remedy}"):
+            explainer._check_gap(walk_with(total))
+    with pytest.raises(InputError, match="above 0.01" + remedy) as error:
+        explainer._check_gap(walk_with(2))
+    assert bool(error.value.remedy) == bool(remedy)
 
 
 @every_family

@@ -63,6 +63,25 @@ def test_heads_from_trees_to_csv_json_and_figure(run, model_folder, tmp_path) ->
     assert len(HeadReport.load(tmp_path / "heads.json").rows) == 12
 
 
+def test_heads_with_trees_prints_and_draws_the_best_head_of_each_relation(run, model_folder, tmp_path) -> None:
+    (tmp_path / "trees.conllu").write_text(CONLLU)
+    options = ["--model", model_folder, "--trees", tmp_path / "trees.conllu", "--relevance-sentences", 0]
+    ran = run("heads", *options, "--relations-figure", tmp_path / "relations.svg")
+    assert ran.code == 0, ran.err
+    lines = [line.split() for line in ran.out.splitlines()]
+    at = lines.index(["relation", "direction", "head", "accuracy", "baseline"])
+    printed = [line for line in lines[at + 2 :] if line]
+    rows = HeadReport(**json.loads(run("heads", *options, "--format", "json").out)).syntax()
+    assert [(row["relation"], row["direction"]) for row in rows] == [
+        (relation, direction) for relation in ("nsubj", "amod") for direction in ("to_head", "to_dependent")
+    ]
+    assert printed == [[*list(row.values())[:3], f"{row['accuracy']:.0%}", "100%"] for row in rows]
+    assert "position of the dependent" in (tmp_path / "relations.svg").read_text()
+    numbers = (tmp_path / "relations.csv").read_text().splitlines()
+    assert numbers[:3] == ["relation,position,share", "nsubj,-1,1.0", "amod,-1,1.0"]
+    assert numbers[-4].startswith("nsubj,to_head,")
+
+
 def test_heads_needs_sentences_or_trees(run, model_folder, tmp_path) -> None:
     ran = run("heads", "--model", model_folder)
     assert (ran.code, ran.err.count("\n")) == (2, 1)

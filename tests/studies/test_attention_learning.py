@@ -36,7 +36,7 @@ def snapshot(performance: float, bleu: float | None = None, **scores: torch.Tens
 RUNS = {
     "standard": {
         0: snapshot(0.1, alpha=peaks(0, 0)),
-        9: snapshot(0.8, alpha=peaks(1, 1), beta=peaks(1, 0), delta=peaks(2, 1)),
+        9: snapshot(0.8, alpha=peaks(1, 1), beta=peaks(1, 0), delta=peaks(2, 1), alpha_opt=peaks(1, 0)),
     },
     "uniform": {
         0: snapshot(0.0, beta=peaks(0, 1)),
@@ -59,6 +59,7 @@ def test_curves_by_hand():
     assert [found["A(beta_uf,beta_px)", step] for step in (0, 5, 9)] == [1, 0.5, 0]
     assert [found["A(alpha,alpha_2)", step] for step in (0, 5, 9)] == [0, 0.5, 1]
     assert found["A(alpha,beta)", 9] == 0.5
+    assert found["A(alpha_opt,beta)", 9] == 1
     assert found["A(random)", 9] == (1 / 4 + 1 / 2) / 2
     assert found["performance(second_seed)", 5] == 0.5
 
@@ -71,6 +72,7 @@ def test_row_by_hand():
         "A(beta_uf,beta_px)": 100,
         "A(delta,beta_uf)": 50,
         "A(alpha,beta)": 50,
+        "A(alpha_opt,beta)": 100,
         "A(random)": 37.5,
         "A(alpha,alpha_fr)": None,
         "A(beta_uf,beta_log)": None,

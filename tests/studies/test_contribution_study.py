@@ -20,7 +20,8 @@ from hf_nmt_interp.studies.contribution_study import (
 )
 from tests.made_up_corpus import BY_LENGTH as SOURCES
 from tests.made_up_corpus import BY_LENGTH_TARGETS as TARGETS
-from tests.made_up_results import EXAMPLE, result_of
+from tests.made_up_results import EXAMPLE, random_result, result_of
+from tests.reference.contributions import influence_kl as influence_kl_twin
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +39,15 @@ def test_influence_kl_by_hand():
     expected = [0.25 * np.log(0.5) + 0.75 * np.log(1.5), (p * np.log(p / q)).sum()]
     assert influence_kl(EXAMPLE, other)[:2] == pytest.approx(expected, rel=1e-5)
     assert influence_kl(EXAMPLE, EXAMPLE) == pytest.approx([0, 0, 0], abs=1e-7)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (4, 3), (2, 6), (6, 6)], ids=str)
+def test_influence_kl_agrees_with_the_twin(sizes):
+    for seed in range(5):
+        model, final = random_result(*sizes, seed), random_result(*sizes, 100 + seed)
+        expected = influence_kl_twin(*((r.source.tolist(), r.prefix.tolist()) for r in (model, final)))
+        assert influence_kl(model, final) == pytest.approx(expected, abs=1e-9)
+        assert min(expected) >= 0
 
 
 def test_buckets_are_most_frequent_first():

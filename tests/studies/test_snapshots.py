@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from hf_nmt_interp.analysis.flips import flip_influence
+from hf_nmt_interp.analysis.optimal_attention import optimal_attention
 from hf_nmt_interp.analysis.probe import lexical_probe
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.studies.snapshots import Snapshot, take_snapshot
@@ -45,8 +46,23 @@ def test_rows_are_the_output_words_in_order(tmp_path):
     assert [path.name for path in (tmp_path / "snapshots").iterdir()] == ["7.safetensors"]
 
 
+def test_the_best_attention_of_a_linear_translator():
+    model = tiny_model("lstm", output="linear")
+    batches = [random_batch(model, lengths) for lengths in LENGTHS]
+    found, row = take_snapshot(model, batches, ("alpha_opt",)), 0
+    for batch, lengths in zip(batches, LENGTHS, strict=True):
+        for b, (S, T) in enumerate(lengths):
+            sentence = {"input_ids": batch["input_ids"][b : b + 1, :S], "labels": batch["labels"][b : b + 1, :T]}
+            gamma = lexical_probe(model, **sentence, vocabulary=True).gamma[0]
+            expected = optimal_attention(gamma, sentence["labels"][0]).float()
+            torch.testing.assert_close(found.scores["alpha_opt"][row : row + T, :S], expected)
+            assert (found.scores["alpha_opt"][row : row + T, S:] == 0).all()
+            row += T
+    assert row == len(found.kept)
+
+
 def test_wrong_input_is_named():
-    with pytest.raises(InputError, match="scores: 'gamma' is not one of alpha, beta, delta"):
+    with pytest.raises(InputError, match="scores: 'gamma' is not one of alpha, beta, delta, alpha_opt"):
         take_snapshot(tiny_model("lstm"), [], ("gamma",))
     with pytest.raises(InputError, match="batches: they have no output words"):
         take_snapshot(tiny_model("lstm"), [])

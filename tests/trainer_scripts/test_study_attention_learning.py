@@ -14,6 +14,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoModelForSequenceClassificati
 
 import hf_nmt_interp as hni
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.metrics.agreement.score import agreement
 from hf_nmt_interp.studies.attention_learning import RUNS, read_snapshots
 from hf_nmt_interp.studies.snapshots import Snapshot
 from hf_nmt_interp.training.attention_tasks import Translation
@@ -105,6 +106,22 @@ def test_frozen_attention_both_sets_and_bleu(tmp_path, run, corpus):
     own, other = (dict(model.named_parameters()) for model in (frozen, second))
     assert [name for name in drawn if not torch.equal(drawn[name], own[name])] == ["attention.weight.weight"]
     assert [name for name in drawn if torch.equal(drawn[name], other[name])] == []
+
+
+def test_a_linear_translator_has_a_column_for_the_best_attention(tmp_path, run, corpus):
+    words = [*corpus, "--vocab_size", "70", "--max_steps", "2", "--max_valid", "4", "--paper", "Multi30k"]
+    out = run(tmp_path, *words, "--set", "embedding_size=8", "hidden_size=8", "output=linear")
+    lines = [line.split() for line in out.splitlines() if line]
+    head, ours, theirs = lines[next(n for n, line in enumerate(lines) if line[0] == "A(α,βuf)") :][:3]
+    assert (head[-1], theirs[:2], theirs[-1]) == ("A(αopt,β)", ["table", "5"], "53")
+    end = read_snapshots(tmp_path / "standard")[2]
+    alpha = end.scores["alpha_opt"]
+    torch.testing.assert_close(alpha.sum(-1), torch.ones(len(alpha)))
+    expected = 100 * agreement(alpha, end.scores["beta"], end.kept).mean().item()
+    assert float(ours[-1]) == pytest.approx(expected, abs=0.06)
+    row = next(csv.DictReader((tmp_path / "row.csv").open()))
+    assert float(row["A(alpha_opt,beta)"]) == pytest.approx(expected)
+    assert "alpha_opt" not in read_snapshots(tmp_path / "second_seed")[2].scores
 
 
 def test_bleu_of_a_translator_that_copies_its_references(tmp_path):

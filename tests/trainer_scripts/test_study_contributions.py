@@ -131,7 +131,9 @@ def test_stages_of_a_training(run, tmp_path):
     assert [row["BLEU"] != "" for row in table] == [False] * 4 + [True] * 2  # of the model that was saved
     assert float(table[-1]["kl to final"]) == pytest.approx(0, abs=1e-6)
     assert float(table[0]["kl to final"]) > 0
-    assert (tmp_path / "out" / "stages-training.svg").exists()
+    for name in ("stages", "stages-training"):
+        assert "<svg" in (tmp_path / "out" / f"{name}.svg").read_text()
+        assert (tmp_path / "out" / f"{name}.csv").exists()
     assert len(list_checkpoints(tmp_path / "out" / "stages")) == 3
 
 

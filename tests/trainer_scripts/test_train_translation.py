@@ -145,6 +145,22 @@ def test_text_files_to_a_float16_export(corpus, tmp_path, run, capsys):
     torch.testing.assert_close(load_file(export / "model.safetensors"), weights)
 
 
+def test_beams_and_length_penalty_of_the_final_test(corpus, tmp_path, run, monkeypatch):
+    seen, generate = [], MarianMTModel.generate
+
+    def recorded(model, *given, **options):
+        seen.append((options.get("num_beams"), options.get("length_penalty")))
+        return generate(model, *given, **options)
+
+    monkeypatch.setattr(MarianMTModel, "generate", recorded)
+    options = text_files(corpus, "train", "test") | {"max_steps": 1, "save_steps": 1}
+    run(tmp_path, **options, test_length_penalty=0.6)
+    assert set(seen) == {(2, 0.6)}
+    seen.clear()
+    run(tmp_path, **options, test_beams=3)  # nothing is left to be trained, only tested
+    assert set(seen) == {(3, None)}  # the model's own penalty
+
+
 def test_every_kind_of_data_gives_the_same_training(corpus, tmp_path, run, monkeypatch):
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     kinds = {

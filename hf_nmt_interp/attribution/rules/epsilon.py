@@ -1,4 +1,4 @@
-"""The epsilon rule (voita2019, appendix A)."""
+"""The epsilon rule (Bach et al. 2015)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
