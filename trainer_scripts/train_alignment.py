@@ -39,7 +39,7 @@ class ModelArguments(ExportArguments):
 
     model: str | None = option("demo:en-de", "Checkpoint (folder, Hub id or demo:en-de).")
     alignment_layer: int | None = option(
-        None, "Decoder layer to read (default: that of --model, the one below --teacher, or the middle)."
+        None, "Decoder layer to read (default: that of --model, the one below the teacher's attention, or the middle)."
     )
     alignment_heads: int | None = option(None, "Heads to average (default: those of --model).")
     reverse_model: str | None = option(None, "Translator for the other direction, whose links must agree.")

@@ -35,7 +35,7 @@ def normalise(scores: np.ndarray) -> np.ndarray:
     return np.divide(positive, mass, out=np.zeros_like(positive), where=mass > 0)
 
 
-def _argmax(scores: np.ndarray, threshold: float = 1.0) -> Links:
+def _argmax(scores: np.ndarray, _: float | None = None) -> Links:
     return {(int(i), j) for j, i in enumerate(scores.argmax(1)) if np.isfinite(scores[j, i])}
 
 
@@ -43,15 +43,16 @@ def _threshold(scores: np.ndarray, threshold: float = 0.2) -> Links:
     return {(int(i), int(j)) for j, i in np.argwhere(normalise(scores) >= threshold)}
 
 
-def _mutual(scores: np.ndarray, threshold: float = 1.0) -> Links:
+def _mutual(scores: np.ndarray, _: float | None = None) -> Links:
     p = normalise(scores)
     best = p.argmax(0)
     return {(i, j) for i, j in _argmax(scores) if best[i] == j and p[j, i] > 0}
 
 
 def _shared(scores: np.ndarray, threshold: float = 0.3) -> Links:
-    of_source, of_target = normalise(scores), normalise(normalise(scores).T).T
-    return _mutual(scores) | {(int(i), int(j)) for j, i in np.argwhere(np.sqrt(of_source * of_target) >= threshold)}
+    p = normalise(scores)
+    both = np.sqrt(p * normalise(p.T).T)
+    return _mutual(scores) | {(int(i), int(j)) for j, i in np.argwhere(both >= threshold)}
 
 
 EXTRACTIONS: dict[str, Callable[..., Links]] = {

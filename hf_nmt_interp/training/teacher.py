@@ -97,17 +97,19 @@ class OwnLinks:
         items = dict(enumerate(turned)) | dict(zip(other, kept, strict=True))
         return Pairs(turned.model, [items[n] for n in range(len(pairs))])
 
-    def layer_read(self, texts: Iterable[tuple[str, str]]) -> int | None:
+    def layer_read(self, examples: Iterable[Example]) -> int | None:
         """The layer whose states the translator's attention reads; None for other methods.
 
         Also None if the attention aligns the token that a step predicts: a head aligns the one that it reads.
         """
-        sources, targets = zip(*islice(texts, CHOSEN_ON), strict=True)
-        pairs = Pairs.force(*self.translator, sources, targets, SHOWN)
-        aligner = self._methods(0, self.method, pairs)[0]
+        model, tokenizer = self.translator
+        ids = [Translation(example["input_ids"], example["labels"]) for example in islice(examples, CHOSEN_ON)]
+        if not ids:
+            return None
+        aligner = self._methods(0, self.method, Pairs.caught(model, tokenizer, ids, splitting=SHOWN))[0]
         if not isinstance(aligner, AttentionWeights) or not aligner.shifted or not isinstance(aligner.layer, int):
             return None
-        layer = aligner.layer % len(any_parts(pairs.model).cross) - 1
+        layer = aligner.layer % len(any_parts(model).cross) - 1
         return layer if layer >= 0 else None
 
     def _methods(self, side: int, method: str | None, pairs: Pairs) -> list[AttributionMethod]:
@@ -195,6 +197,8 @@ def with_links(example: Example, links: Links) -> Example:
 def make_teacher(arguments: Any, data: Any, config: Any, model: Any, tokenizer: Any) -> tuple[Teacher, Any]:
     """The teacher for the arguments of `train_alignment.py`, and the reverse model, if there is one."""
     reverse = None
+    room = min(filter(None, map(positions, (model.get_encoder(), model.get_decoder()))), default=10**9)
+    encode = partial(encode_examples, tokenizer, max_length=min(arguments.max_length, room))
     if arguments.reverse_model is not None:
         other = load_model(AutoModelForSeq2SeqLM, arguments.reverse_model, "--reverse_model")
         reverse = other.to(config.device), load_tokenizer(arguments.reverse_model, "--reverse_model")
@@ -205,8 +209,6 @@ def make_teacher(arguments: Any, data: Any, config: Any, model: Any, tokenizer: 
         if arguments.teacher or data.streaming:
             name = "--teacher" if arguments.teacher else "--streaming"
             raise InputError(name, None, "cannot be combined with --links", "leave one out")
-        room = min(filter(None, map(positions, (model.get_encoder(), model.get_decoder()))), default=10**9)
-        encode = partial(encode_examples, tokenizer, max_length=min(arguments.max_length, room))
         both = zip(open_split(data, "train"), read_links(arguments.links), strict=False)
         kept = (links for pair, links in both if any(encode([pair])))  # because training drops pairs
         return GivenLinks(tokenizer, kept), reverse and reverse[0]
@@ -218,7 +220,8 @@ def make_teacher(arguments: Any, data: Any, config: Any, model: Any, tokenizer: 
     methods = arguments.teacher, arguments.reverse_teacher
     teacher = OwnLinks((translator, tokenizer), reverse, *methods, **how)
     if is_new and arguments.alignment_layer is None:
-        layer = teacher.layer_read(open_split(data, "train"))
+        with config.main_process_first(desc="layer"):  # the others read its choice
+            layer = teacher.layer_read(encode(open_split(data, "train")))
         if layer is not None:
             model.read_layer(layer)
     return teacher, reverse and reverse[0]

@@ -48,6 +48,16 @@ def test_a_new_head_reads_the_layer_below_a_teacher_that_aligns_what_is_read(
     assert torch.allclose(model.alignment_head.q_proj.weight, above.q_proj.weight, atol=1e-5) == (layer == 0)
 
 
+def test_pairs_that_training_leaves_out_do_not_choose_the_layer(start, tmp_path, monkeypatch):
+    folder, data = start
+    for file in (new := [tmp_path / Path(old).name for old in data["train"]]):
+        text = Path(data["train"][new.index(file)]).read_text(encoding="utf-8")
+        file.write_text("a " * 2000 + "\n\n" + text, encoding="utf-8")
+    options = {"model": folder, "train": new, "teacher": "shifted_attention:layer=1", "max_steps": 1}
+    call(monkeypatch, train_alignment, output_dir=tmp_path / "run", **options)
+    assert json.loads((tmp_path / "run/config.json").read_text())["alignment_layer"] == 0
+
+
 def test_guided_training_reports_scores_before_and_after(start, tmp_path, monkeypatch):
     folder, data = start
     options = {"model": folder, "guided_layer": 0, "guided_head": 1, "teacher": "attention:layer=0", "max_steps": 2}

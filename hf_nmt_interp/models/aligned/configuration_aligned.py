@@ -13,7 +13,7 @@ class AlignmentHeadConfig:
     Args:
         alignment_layer: decoder layer whose output states the head reads, -1 for the last; None for the middle one.
         alignment_heads: number of heads whose attention weights are averaged; divides the width of the model. None for
-            as many as the decoder's attention has.
+            as many as the decoder's attention has, or their greatest common divisor with the width.
     """
 
     alignment_layer: int | None = None

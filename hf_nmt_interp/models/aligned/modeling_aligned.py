@@ -1,5 +1,6 @@
 """Translators with a head that is trained to align words (Chen et al. 2020); their translations are unchanged."""
 
+import math
 from typing import Any
 
 import torch
@@ -26,8 +27,8 @@ class AlignmentHeadMixin(PreTrainedModel):
     True)` to its result; row t aligns the token that the decoder reads at position t, so row 0 belongs to the start
     token. Logits are those of the translator without a head.
 
-    The head of a plain checkpoint starts as the cross-attention of the layer above the one it reads, if there is one
-    with as many heads, otherwise at random.
+    The head of a plain checkpoint starts with the norm and the projections of the cross-attention above the layer it
+    reads, if there is one with as many heads, otherwise at random.
     """
 
     def __init__(self, config):
@@ -35,15 +36,18 @@ class AlignmentHeadMixin(PreTrainedModel):
             name = type(config).__name__
             raise ValueError(f"config is a {name}; use Aligned{name}(**config.to_dict())")
         super().__init__(config)
+        if config.alignment_heads is None:
+            heads = getattr(config, "decoder_attention_heads", None) or config.num_heads  # T5
+            config.alignment_heads = math.gcd(heads, config.hidden_size)
+        self._new_head(len(self._decoder_layers()) // 2 if config.alignment_layer is None else config.alignment_layer)
+        self.alignment_head.reset()
+
+    def _new_head(self, layer: int) -> None:
         number = len(self._decoder_layers())
-        layer = number // 2 if config.alignment_layer is None else config.alignment_layer
         if not -number <= layer < number:
             raise ValueError(f"alignment_layer={layer} is out of range: the decoder has {number} layers")
-        config.alignment_layer = layer % number
-        if config.alignment_heads is None:
-            config.alignment_heads = getattr(config, "decoder_attention_heads", None) or config.num_heads  # T5
-        self.alignment_head = AlignmentHead(config.hidden_size, config.alignment_heads)
-        self.alignment_head.reset()
+        self.config.alignment_layer = layer % number
+        self.alignment_head = AlignmentHead(self.config.hidden_size, self.config.alignment_heads)
 
     def _decoder_layers(self) -> Any:
         decoder = self.get_decoder()
@@ -161,9 +165,9 @@ class AlignmentHeadMixin(PreTrainedModel):
 
     def read_layer(self, layer: int) -> None:
         """Replace the head by a new one that reads another decoder layer."""
-        self.config.alignment_layer = layer
-        self.alignment_head = AlignmentHead(self.config.hidden_size, self.config.alignment_heads).to(self.device)
+        self._new_head(layer)
         self.alignment_head.reset(self._next_attention())
+        self.alignment_head.to(self.device, self.dtype)
 
     def initialize_weights(self):
         super().initialize_weights()
@@ -171,30 +175,34 @@ class AlignmentHeadMixin(PreTrainedModel):
             self.alignment_head.reset(self._next_attention())
 
     def _next_attention(self) -> dict[str, Tensor] | None:
-        """Weights of the cross-attention above the layer that the head reads, named as in the head; None if unlike it.
+        """Weights of the cross-attention above the layer that the head reads, by their names in the head, or None.
 
         Between the two, only self-attention changes the state.
         """
         layers, above = self._decoder_layers(), self.config.alignment_layer + 1
         if above == len(layers):
             return None
-        layer, scale = layers[above], 1.0
-        if hasattr(layer, "layer"):  # T5, which does not scale its scores
+        layer = layers[above]
+        is_t5 = hasattr(layer, "layer")
+        if is_t5:
             norm, attention = layer.layer[1].layer_norm, layer.layer[1].EncDecAttention
             query, key, heads = attention.q, attention.k, attention.n_heads
-            scale = (query.out_features / heads) ** 0.5
         else:
             norm_first = hasattr(self.get_decoder(), "layer_norm")
             norm = layer.encoder_attn_layer_norm if norm_first else layer.self_attn_layer_norm
             query, key, heads = layer.encoder_attn.q_proj, layer.encoder_attn.k_proj, layer.encoder_attn.num_heads
         head = self.alignment_head
+        if not isinstance(query, nn.Linear):  # all heads were pruned
+            return None
         if heads != head.heads or query.weight.shape != head.q_proj.weight.shape:
             return None
         found = {"norm": norm, "q_proj": query, "k_proj": key}
         start = {
             f"{name}.{part}": weight for name, module in found.items() for part, weight in module.named_parameters()
         }
-        return start | {name: weight * scale for name, weight in start.items() if name.startswith("q_proj")}
+        if is_t5:  # its scores are not scaled
+            start["q_proj.weight"] = start["q_proj.weight"] * (head.q_proj.out_features / heads) ** 0.5
+        return start
 
     def _adjust_missing_and_unexpected_keys(self, loading_info) -> None:
         """Does not report a missing head: a plain checkpoint gets a new one."""

@@ -84,6 +84,31 @@ def test_a_new_head_unlike_the_cross_attention_above_is_random(settings, tmp_pat
     assert 0.5 < weight.std() * plain.config.d_model**0.5 < 2
 
 
+@pytest.mark.parametrize("family", ["marian", "t5"])
+def test_a_new_head_below_a_cross_attention_without_heads_is_random(family, tmp_path):
+    tiny_model(family).save_pretrained(tmp_path / "plain")
+    gated = load_gated(str(tmp_path / "plain"), gated_attentions=["cross"])
+    gated.set_kept_heads({"cross": [[0], []]})
+    gated.prune().save_pretrained(tmp_path / "pruned")
+    for heads in (1, 2):
+        head = load_aligned(str(tmp_path / "pruned"), alignment_layer=0, alignment_heads=heads).alignment_head
+        assert 0.5 < head.q_proj.weight.std() * head.q_proj.in_features**0.5 < 2
+
+
+def test_the_default_number_of_heads_divides_the_width(tmp_path):
+    tiny_model("t5", num_heads=6, d_kv=2).save_pretrained(tmp_path)
+    assert load_aligned(str(tmp_path)).alignment_head.heads == 2  # of width 16
+
+
+def test_another_layer_can_be_read():
+    model = tiny_aligned(dtype=torch.bfloat16, alignment_layer=1)
+    model.read_layer(-2)
+    assert model.config.alignment_layer == 0
+    assert model(**batch_of(model), output_alignment=True).alignment.isfinite().all()
+    with pytest.raises(ValueError, match="alignment_layer=2 is out of range: the decoder has 2 layers"):
+        model.read_layer(2)
+
+
 @every_family
 def test_a_row_depends_on_the_token_that_is_read_and_not_on_later_ones(family):
     model = tiny_aligned(family)
