@@ -92,6 +92,8 @@ def mask_distance(masks: Sequence[Tensor], labels: Tensor) -> Tensor:
 def global_mask_distance(masks: Sequence[Tensor], labels: Tensor) -> Tensor:
     """One norm ||1 - m||_2 over all layers, heads, sentences, steps and source tokens / source length (their code).
 
+    Like a sum over steps, it is still to be divided by the number of target tokens.
+
     Args:
         masks: m of each layer [B, H, T, S], 1 at padding.
         labels: [B, T], -100 is ignored.
