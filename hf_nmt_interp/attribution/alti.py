@@ -11,9 +11,9 @@ from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution.base import Scores
 from hf_nmt_interp.attribution.layered import LayeredMethod, head_vectors, roll_out
+from hf_nmt_interp.attribution.memory import Memory
 from hf_nmt_interp.attribution.recording import Recording
 from hf_nmt_interp.decoding.batch import Batch, first_choices, label_log_probs
-from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import Attention, Sublayer
 
 
@@ -27,7 +27,7 @@ class ALTI(LayeredMethod):
 
     Args:
         model: a Transformer whose layers are known.
-        max_memory: bytes of transformed vectors in memory at a time.
+        max_memory: approximate limit in bytes, see `Memory`; larger work is split.
     """
 
     name, title = "alti", "ALTI"
@@ -35,9 +35,7 @@ class ALTI(LayeredMethod):
 
     def __init__(self, model: PreTrainedModel, max_memory: int = 2**30) -> None:
         super().__init__(model)
-        if max_memory < 1:
-            raise InputError("max_memory", max_memory, "bytes must be more than 0", "the default is 2**30")
-        self.max_memory = max_memory
+        self.memory: Memory = Memory(model, self.parts, max_memory)
 
     @torch.no_grad()
     def explain(self, batch: Batch) -> Scores:
@@ -85,8 +83,8 @@ class ALTI(LayeredMethod):
             scale = _deviation(sub.norm, recording.input(sub.norm)).reciprocal()  # [B, P, 1]
             vectors, stream = _linear(sub.norm, vectors), _linear(sub.norm, stream) * scale
             weights = weights * scale[:, None]
-        # about four tensors of one query's vectors [B, S, d] are alive
-        block = max(1, self.max_memory // (4 * keys * stream.shape[0] * stream[0, 0].nbytes))
+        # beside the heads' vectors, about four tensors of one query's vectors [B, S, d] are alive
+        block = max(1, (self.memory.half - vectors.nbytes) // (4 * keys * stream.shape[0] * stream[0, 0].nbytes))
         found = [
             self._closer(weights[:, :, start : start + block] @ vectors, stream, output, start, is_cross)
             for start in range(0, stream.shape[1], block)

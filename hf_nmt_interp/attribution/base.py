@@ -5,7 +5,7 @@ Definitions: docs/methods.md, Attribution result.
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from hf_nmt_interp.attribution.memory import Memory
 from hf_nmt_interp.decoding.batch import Batch, evaluating, make_batch
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import any_parts, check_devices
@@ -47,6 +48,14 @@ class Scores:
         prefix[..., :-1] = decoder[..., 1:]
         return cls(source, prefix, decoder[..., 0].contiguous(), log_probs, **more)
 
+    @classmethod
+    def join(cls, parts: Sequence["Scores"]) -> "Scores":
+        """Scores of the sentences of several batches that are padded to the same lengths."""
+        found: dict[str, Any] = {}
+        for name, first in vars(parts[0]).items():
+            found[name] = None if first is None else torch.cat([getattr(part, name) for part in parts])
+        return cls(**found)
+
 
 class AttributionMethod(ABC):
     """An attribution method: called on a batch, it returns `Scores`.
@@ -62,6 +71,7 @@ class AttributionMethod(ABC):
         contrasts: whether it explains a score of the label, which can be compared with that of another label.
         aligns_online: whether the scores of a token are known while `generate()` runs; the method then has `cross`,
             `shifted` and `weights`, like `AttentionWeights`.
+        memory: set by methods with `max_memory`: batches are explained in parts that fit.
     """
 
     name: ClassVar[str]
@@ -69,6 +79,7 @@ class AttributionMethod(ABC):
     word_settings: ClassVar[Mapping[str, Any]] = {}
     contrasts: ClassVar[bool] = False
     aligns_online: ClassVar[bool] = False
+    memory: Memory | None = None
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
@@ -106,7 +117,8 @@ class AttributionMethod(ABC):
             raise InputError("contrast", None, problem, "use one that does, e.g. lrp or saliency")
         try:
             with evaluating(self.model):
-                scores = self.explain(batch)
+                parts = self.memory.parts(batch) if self.memory else [batch]
+                scores = Scores.join([self.explain(part) for part in parts])
         except RuntimeError as error:
             kinds = {str(weight.dtype) for weight in self.model.parameters()}
             if len(kinds) < 2 or "dtype" not in str(error):

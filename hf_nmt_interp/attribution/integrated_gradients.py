@@ -14,8 +14,9 @@ from transformers import PreTrainedModel
 from hf_nmt_interp.attribution.base import AttributionMethod, Scores
 from hf_nmt_interp.attribution.baselines import baseline_vector
 from hf_nmt_interp.attribution.gradients import embeddings, step_gradients
+from hf_nmt_interp.attribution.memory import Memory
 from hf_nmt_interp.attribution.scores import make_score
-from hf_nmt_interp.attribution.smoothing import Memory, clean_log_probs
+from hf_nmt_interp.attribution.smoothing import clean_log_probs
 from hf_nmt_interp.decoding.batch import Batch, run_model
 from hf_nmt_interp.decoding.precision import PRECISIONS, product_precision
 from hf_nmt_interp.errors import InputError, check_choice
@@ -69,7 +70,8 @@ class IntegratedGradients(AttributionMethod):
             self.points = list(zip((at + 1) / 2, weights / 2, strict=True))
         else:
             self.points = [(n / steps, 1 / steps) for n in range(1, steps + 1)]
-        self.memory, self.products = Memory(model, self.parts, max_memory), product_precision(model, precision)
+        self.memory: Memory = Memory(model, self.parts, max_memory)
+        self.products = product_precision(model, precision)
 
     @property
     def signed(self) -> bool:
@@ -79,7 +81,6 @@ class IntegratedGradients(AttributionMethod):
     @torch.inference_mode(False)
     def explain(self, batch: Batch) -> Scores:
         """Contributions of every token to every step of a batch."""
-        batch = batch.take(slice(None))
         with torch.no_grad():
             ways = self._ways(batch)
             whole = self._scores(batch, {}) - self._scores(batch, {name: -way for name, way in ways.items()})

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from hf_nmt_interp.attribution import engine
 from hf_nmt_interp.attribution.base import Scores
 from hf_nmt_interp.attribution.layered import LayeredMethod
+from hf_nmt_interp.attribution.memory import Memory
 from hf_nmt_interp.attribution.parsing import parse_named
 from hf_nmt_interp.attribution.recording import Recording, normed
 from hf_nmt_interp.attribution.rules import RULES, make_rule, rule_settings
@@ -44,7 +45,7 @@ class LRP(LayeredMethod):
         attention: "full", or "values" to treat attention weights as constants.
         norm: "jacobian", or "scale" to treat norms as a constant scale, which relevance passes unchanged. Keep
             "jacobian" for the last three rules, which take the Jacobian with the norm's scale as a constant.
-        max_memory: bytes of relevance in memory at a time; larger work is split into blocks of steps.
+        max_memory: approximate limit in bytes, see `Memory`; larger work is split into sentences and blocks of steps.
         settings: settings of the rule, e.g. `alpha` and `beta`.
     """
 
@@ -66,11 +67,10 @@ class LRP(LayeredMethod):
         super().__init__(model)
         for argument, value in (("logit", logit), ("attention", attention), ("norm", norm)):
             check_choice(argument, value, _CHOICES[argument])
-        if max_memory <= 0:
-            raise InputError("max_memory", max_memory, "bytes must be more than 0", "the default is 2**30")
         name, own = parse_named(rule, "rule", RULES, rule_settings)
         self.rule = make_rule(name, **own | settings)
-        self.logit, self.max_memory = logit, max_memory
+        self.logit = logit
+        self.memory: Memory = Memory(model, self.parts, max_memory)
         self.values_only, self.norms_scale = attention == "values", norm == "scale"
         self._check_dtype(name)
 
@@ -144,6 +144,11 @@ class LRP(LayeredMethod):
 
     def head_relevance_sums(self, batch: Batch) -> dict[str, Tensor]:
         """Sum over the steps of each sentence of each head's share of its layer's relevance: {kind: [B, L, H]}."""
+        found = [self._head_relevance_sums(part) for part in self.memory.parts(batch)]
+        return {kind: torch.cat([sums[kind] for sums in found]) for kind in KINDS}
+
+    def _head_relevance_sums(self, batch: Batch) -> dict[str, Tensor]:
+        """The same for a part that fits into memory."""
         kinds = {kind: self.parts.attentions(kind) for kind in KINDS}
         like: dict[str, Any] = {"dtype": torch.float64, "device": self.model.device}
         size = len(batch.labels)
@@ -193,13 +198,15 @@ class LRP(LayeredMethod):
     def _walks(self, recording: Recording, chosen: Tensor) -> list["_Walk"]:
         """The finished and checked walks of each sentence, one for each block of steps."""
         batch = recording.batch
-        widest = max(m.out_features for m in self.parts.operations[:-1] if isinstance(m, nn.Linear))
         together = thread_count() if len(batch.labels) >= thread_count() else 1  # otherwise threads share a walk
+        number, units, widest = recording.logits.element_size(), recording.memory.shape[-1], self.memory.widest
         walks = []
         for b, (S, T) in enumerate(zip(batch.source_lengths, batch.target_lengths, strict=True)):
-            # about six tensors [tokens, steps, units] are alive at the widest point
-            one = 6 * max(S, T) * widest * recording.logits.element_size()
-            size = max(1, self.max_memory // together // one)
+            # about eight tensors [tokens, steps, units] are alive at the widest point, and four blocks of messages
+            length = max(S, T)
+            messages = 4 * min(engine.BLOCK, length * units * max(length, widest)) * number
+            one = 8 * length * widest * number
+            size = max(1, (self.memory.half // together - messages) // one)
             blocks = [slice(start, min(start + size, T)) for start in range(0, T, size)]
             walks += [_Walk(self, recording, chosen, b, (S, T), steps) for steps in blocks]
 

@@ -12,8 +12,8 @@ from transformers import PreTrainedModel
 from hf_nmt_interp.attribution.base import AttributionMethod, Scores
 from hf_nmt_interp.attribution.baselines import baseline_vector
 from hf_nmt_interp.attribution.gradients import embeddings
+from hf_nmt_interp.attribution.memory import Memory
 from hf_nmt_interp.attribution.scores import Scoring, make_score
-from hf_nmt_interp.attribution.smoothing import Memory
 from hf_nmt_interp.decoding.batch import Batch, label_log_probs, run_model
 from hf_nmt_interp.errors import InputError, check_choice
 
@@ -50,7 +50,7 @@ class Occlusion(AttributionMethod):
         check_choice("unit", unit, ["token", "word"])
         self.score, self.deletes, self.by_word = make_score(model, score), how == "delete", unit == "word"
         self.vectors = [baseline_vector(model, stack, baseline) for stack in (self.parts.encoder, self.parts.decoder)]
-        self.memory = Memory(model, self.parts, max_memory)
+        self.memory: Memory = Memory(model, self.parts, max_memory)
 
     @property
     def signed(self) -> bool:

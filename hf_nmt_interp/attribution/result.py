@@ -12,6 +12,7 @@ from typing import Any, SupportsIndex, overload
 
 import numpy as np
 
+from hf_nmt_interp.attribution.scores import compares_prefixes
 from hf_nmt_interp.decoding.batch import Translation
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.pharaoh import Links
@@ -40,7 +41,8 @@ class AttributionResult:
         chosen: [T], whether the tokens of a given target are the model's first choices (of a word: all its tokens);
             None for the model's own translations.
         translation: the ids that were explained.
-        contrast: [T], words that the tokens are compared with; None at steps, or overall, without a comparison.
+        contrast: [T], words that the tokens are compared with (with `score="kl"`, the other prefix of each step); None
+            at steps, or overall, without a comparison.
         links: word alignment, (source word, target word) in the order of `source_side.words` and `target_side.words`;
             None if it was not requested.
 
@@ -136,7 +138,7 @@ class AttributionResult:
             start=mean @ self.start,
             log_probs=None if self.log_probs is None else self.log_probs @ summed,
             chosen=None if self.chosen is None else (~np.array(self.chosen) @ summed == 0).tolist(),
-            contrast=None if self.contrast is None else _join(self.contrast, summed),
+            contrast=None if self.contrast is None else _join(self.contrast, summed, compares_prefixes(self.settings)),
             level="word",
         )
 
@@ -312,10 +314,10 @@ def _read(rest: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, Any]
     return rest | arrays
 
 
-def _join(texts: list[str | None], summed: np.ndarray) -> list[str | None]:
-    """The unique texts of each word's tokens, for a matrix [tokens, words]."""
+def _join(texts: list[str | None], summed: np.ndarray, first: bool) -> list[str | None]:
+    """The unique texts of each word's tokens, or only the first one, for a matrix [tokens, words]."""
     found = [dict.fromkeys(text for text, own in zip(texts, word, strict=True) if text and own) for word in summed.T]
-    return [" ".join(some) or None for some in found]
+    return [" ".join([*some][:1] if first else some) or None for some in found]
 
 
 def _merge(side: TokenWords) -> tuple[np.ndarray, TokenWords]:

@@ -11,8 +11,9 @@ from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution.base import AttributionMethod, Scores
 from hf_nmt_interp.attribution.gradients import step_gradients
+from hf_nmt_interp.attribution.memory import Memory
 from hf_nmt_interp.attribution.scores import make_score
-from hf_nmt_interp.attribution.smoothing import Memory, Noise, clean_log_probs
+from hf_nmt_interp.attribution.smoothing import Noise, clean_log_probs
 from hf_nmt_interp.attribution.walk import Reduce
 from hf_nmt_interp.decoding.batch import Batch
 from hf_nmt_interp.decoding.precision import PRECISIONS, product_precision
@@ -76,7 +77,7 @@ class Saliency(AttributionMethod):
             check_choice(argument, value, known)
         self.score, self.reduce, self.average = make_score(model, score), AGGREGATES[aggregate], average
         self.noise = Noise(self.parts.encoder, smoothgrad, sigma, seed, noise, adaptive)
-        self.memory = Memory(model, self.parts, max_memory)
+        self.memory: Memory = Memory(model, self.parts, max_memory)
         self.products = product_precision(model, precision)
         self._signed = aggregate == "product" and (not smoothgrad or average == "raw")
 
@@ -88,11 +89,9 @@ class Saliency(AttributionMethod):
     @torch.inference_mode(False)
     def explain(self, batch: Batch) -> Scores:
         """Saliency of every token for every step of a batch."""
-        size = self.memory.sentences(batch)
         if not self.noise.copies:
-            found = [self._one_pass(batch.take(slice(b, b + size))) for b in range(0, len(batch.labels), size)]
-            return Scores.from_inputs(*(torch.cat(parts) for parts in zip(*found, strict=True)))
-        (source, decoder, noisy), _ = self.noise.mean(batch, size, self._noisy_pass)
+            return Scores.from_inputs(*self._one_pass(batch))
+        (source, decoder, noisy), _ = self.noise.mean(batch, self.memory.sentences(batch), self._noisy_pass)
         clean = clean_log_probs(self.model, batch)
         self.noise.check(batch, clean, noisy)
         return Scores.from_inputs(source, decoder, clean)

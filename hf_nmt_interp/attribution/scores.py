@@ -114,6 +114,11 @@ def make_score(model: Any, name: str) -> Score:
     return STEP_SCORES[name](model)
 
 
+def compares_prefixes(settings: Mapping[str, Any]) -> bool:
+    """Whether a method with these settings compares a contrast's prefixes, not its labels."""
+    return settings.get("score") == "kl"
+
+
 def contrast_steps(settings: Mapping[str, Any], asked: str) -> str:
     """Which steps of a contrast are compared: the given value, except for scores that compare prefixes."""
-    return "prefix" if settings.get("score") == "kl" else asked
+    return "prefix" if compares_prefixes(settings) else asked

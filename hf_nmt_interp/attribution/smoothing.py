@@ -1,4 +1,4 @@
-"""SmoothGrad's noise (ding2019, section 4.3), the memory its copies may take, and attention smoothed by it.
+"""SmoothGrad's noise (ding2019, section 4.3), and attention smoothed by it.
 
 Definitions: docs/methods.md, Saliency and SmoothGrad.
 """
@@ -6,20 +6,19 @@ Definitions: docs/methods.md, Saliency and SmoothGrad.
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution.attention import AttentionWeights
 from hf_nmt_interp.attribution.base import Scores
 from hf_nmt_interp.attribution.gradients import embeddings
-from hf_nmt_interp.attribution.quantised import is_quantised
+from hf_nmt_interp.attribution.memory import Memory
 from hf_nmt_interp.decoding.batch import Batch, label_log_probs, run_model
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.models.families import Parts, Stack
+from hf_nmt_interp.models.families import Stack
 
 logger = logging.getLogger(__name__)
 DEFAULT_NOISE = 1.25  # chosen by word alignment of three translators: docs/alignment.md
@@ -149,32 +148,6 @@ class Noise:
             )
 
 
-class Memory:
-    """How much fits into a number of bytes, half for the forward pass and half for the backward pass."""
-
-    def __init__(self, model: PreTrainedModel, parts: Parts, limit: int) -> None:
-        if limit < 1:
-            raise InputError("max_memory", limit, "bytes must be more than 0", "the default is 2**30")
-        found: list[Any] = [m for m in model.modules() if isinstance(m, nn.Linear) or is_quantised(m)]
-        linears = [m.out_features for m in found if m is not parts.projection]
-        if not linears:
-            raise InputError("model", None, "it has no nn.Linear layers; it may be quantised", "load it in float32")
-        linears += [8 * m.hidden_size for m in model.modules() if isinstance(m, nn.LSTM)]  # gates and their results
-        self.numbers = limit // 2 // next(model.parameters()).element_size()
-        self.kept, self.widest, self.vocabulary = sum(linears), max(linears), parts.projection.out_features
-
-    def sentences(self, batch: Batch) -> int:
-        """How many fit into one forward pass: their activations and four arrays of the size of the logits."""
-        T = batch.labels.shape[1]
-        one = 2 * self.kept * (T + batch.input_ids.shape[1]) + 4 * self.vocabulary * T
-        return max(1, self.numbers // one)
-
-    @property
-    def rows(self) -> int:
-        """How many gradients, of a token for a step, fit into one backward pass."""
-        return max(1, self.numbers // (8 * self.widest))
-
-
 @torch.no_grad()
 def clean_log_probs(model: PreTrainedModel, batch: Batch) -> Tensor:
     """Log-probabilities [B, T] of the labels without noise."""
@@ -215,7 +188,7 @@ class SmoothedAttention(AttentionWeights):
         if smoothgrad == 0:
             raise InputError("smoothgrad", 0, "leaves nothing to smooth", "use method 'attention'")
         self.noise = Noise(self.parts.encoder, smoothgrad, sigma, seed, noise, adaptive)
-        self.memory = Memory(model, self.parts, max_memory)
+        self.memory: Memory = Memory(model, self.parts, max_memory)
 
     @torch.no_grad()
     def explain(self, batch: Batch) -> Scores:

@@ -13,8 +13,9 @@ from transformers import PreTrainedModel
 
 from hf_nmt_interp.attribution.base import Scores
 from hf_nmt_interp.attribution.layered import LayeredMethod, head_vectors, roll_out
+from hf_nmt_interp.attribution.memory import Memory
 from hf_nmt_interp.attribution.recording import Recording
-from hf_nmt_interp.attribution.threads import side_by_side, workers
+from hf_nmt_interp.attribution.threads import side_by_side, thread_count, workers
 from hf_nmt_interp.decoding.batch import Batch, first_choices, label_log_probs
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import Attention, FeedForward, Sublayer
@@ -29,20 +30,17 @@ class ValueZeroing(LayeredMethod):
 
     Args:
         model: a Transformer whose layers are known.
-        max_memory: bytes of changed states in memory at a time.
+        max_memory: approximate limit in bytes, see `Memory`; larger work is split.
     """
 
     name, title, dequantises = "value_zeroing", "value zeroing", True
 
     def __init__(self, model: PreTrainedModel, max_memory: int = 2**30) -> None:
         super().__init__(model)
-        if max_memory < 1:
-            raise InputError("max_memory", max_memory, "bytes must be more than 0", "the default is 2**30")
+        self.memory: Memory = Memory(model, self.parts, max_memory)
         if model.dtype not in (torch.float32, torch.float64):
             problem = f"{self.title} needs float32 or float64, not {model.dtype}"
             raise InputError("model", None, problem, "convert it with model.float()")
-        widest = max(m.out_features for m in self.parts.operations[:-1] if hasattr(m, "out_features"))
-        self.rows = max(1, max_memory // (4 * widest * next(model.parameters()).element_size()))
 
     @torch.no_grad()
     def explain(self, batch: Batch) -> Scores:
@@ -52,21 +50,22 @@ class ValueZeroing(LayeredMethod):
         decoder = recording.logits.new_zeros(*batch.labels.shape, batch.labels.shape[1])
 
         def one(b: int) -> None:
-            sentence = _Sentence(self, recording, b)
+            sentence = _Sentence(self, recording, b, limit)
             T, S = sentence.T, sentence.S
             source[b, :T, :S], decoder[b, :T, :T] = sentence.contributions()
 
         with workers(self.model.device):
+            limit = self.memory.half // min(thread_count(), len(batch.labels))
             side_by_side(one, range(len(batch.labels)))
         log_probs, chosen = label_log_probs(recording.logits, batch.labels), first_choices(recording.logits, batch)
         return Scores.from_inputs(source, decoder, log_probs, chosen=chosen)
 
 
 class _Sentence:
-    """One sentence pair of a recorded batch, without padding."""
+    """One sentence pair of a recorded batch, without padding, and the bytes for its changed states."""
 
-    def __init__(self, method: ValueZeroing, recording: Recording, b: int) -> None:
-        self.method, self.recording, self.b = method, recording, b
+    def __init__(self, method: ValueZeroing, recording: Recording, b: int, limit: int) -> None:
+        self.method, self.recording, self.b, self.limit = method, recording, b, limit
         self.S, self.T = (lengths[b] for lengths in (recording.batch.source_lengths, recording.batch.target_lengths))
 
     def contributions(self) -> tuple[Tensor, Tensor]:
@@ -97,8 +96,10 @@ class _Sentence:
         causal = attention.kind == "decoder"
         query, key = torch.tril_indices(P, S, device=stream.device) if causal else (at // S, at % S)
         found = stream.new_zeros(P, S)
-        for some in zip(query.split(self.method.rows), key.split(self.method.rows), strict=True):
-            i, j = some
+        # about four states of the widest layer are alive, or the vectors of all heads and a copy of them
+        one = max(4 * self.method.memory.widest, 2 * vectors[0].numel()) * stream.element_size()
+        rows = max(1, (self.limit - vectors.nbytes) // one)
+        for i, j in zip(query.split(rows), key.split(rows), strict=True):
             zeroed = stream[i] - torch.einsum("hn,nhd->nd", weights[:, i, j], vectors[j])
             found[i, j] = (self._finish(zeroed, sub, rest) - clean[i]).pow(2).sum(-1) / 2  # 1 - cos of unit vectors
         rounding = (64 * torch.finfo(found.dtype).eps) ** 2  # a vector that changes nothing, e.g. of a closed head

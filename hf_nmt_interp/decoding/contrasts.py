@@ -39,15 +39,19 @@ def contrasted(
     for row, (pair, contrast) in enumerate(zip(pairs, contrasts, strict=True)):
         if contrast is not None:
             whole = _other_labels(pairs.model, tokenizer, pair, contrast, splitting, row)
-            side = words_of(tokenizer, whole, True, **splitting)
-            words = [t if w is None else side.words[w] for t, w in zip(side.tokens, side.word_ids, strict=True)]
-            pair = _compared(pair, contrast, whole, words, steps, row)
+            if steps == "prefix":
+                before = [words_of(tokenizer, whole[:t], True, **splitting) for t in range(len(whole))]
+                texts = [side.text or " ".join(side.tokens) for side in before]
+            else:
+                side = words_of(tokenizer, whole, True, **splitting)
+                texts = [t if w is None else side.words[w] for t, w in zip(side.tokens, side.word_ids, strict=True)]
+            pair = _compared(pair, contrast, whole, texts, steps, row)
         found.append(pair)
     return replace(pairs, items=found)
 
 
-def _compared(pair: Pair, contrast: Contrast, whole: list[int], words: list[str], steps: str, row: int) -> Pair:
-    """A pair with the labels of a contrast, whose tokens belong to these words, at the steps that are compared."""
+def _compared(pair: Pair, contrast: Contrast, whole: list[int], texts: list[str], steps: str, row: int) -> Pair:
+    """A pair with the labels of a contrast, displayed as these texts, at the steps that are compared."""
     labels = pair.ids.target_ids
     others = [*whole[: len(labels)], *[-100] * (len(labels) - len(whole))]
     differs = [other not in (own, -100) for own, other in zip(labels, others, strict=True)]
@@ -60,7 +64,7 @@ def _compared(pair: Pair, contrast: Contrast, whole: list[int], words: list[str]
         differs = [t == first for t in range(len(labels))]
     elif steps == "prefix":
         differs = [t > first and other != -100 for t, other in enumerate(others)]
-    return replace(pair, contrast=others, contrast_words=[words[t] if on else None for t, on in enumerate(differs)])
+    return replace(pair, contrast=others, contrast_words=[texts[t] if on else None for t, on in enumerate(differs)])
 
 
 def _other_labels(model: Any, tokenizer: Any, pair: Pair, contrast: Any, splitting: Splitting, row: int) -> list[int]:
@@ -109,7 +113,7 @@ def _with_token(tokenizer: Any, pair: Pair, place: int, other: Any, row: int) ->
     labels = list(pair.ids.target_ids)
     if not 0 <= place < len(labels):
         problem = f"is out of range: the translation has {len(labels)} tokens, counted from 0"
-        raise InputError("contrast", place, problem, "", row)
+        raise InputError("contrast", place, problem, "see target_tokens of the result, or --tokens", row)
     token = other if isinstance(other, int) else tokenizer.get_vocab().get(other)
     if token is None or not 0 <= token < len(tokenizer):
         raise InputError("contrast", other, "is not a token of the tokenizer", "see tokenizer.tokenize", row)

@@ -47,7 +47,7 @@ class Pair:
     target: TokenWords
     origin: Origin = "given"
     contrast: list[int] | None = None  # one per label, -100 for none
-    contrast_words: list[str | None] | None = None  # to display, where they differ
+    contrast_words: list[str | None] | None = None  # to display, where they differ: words, or other prefixes
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from markupsafe import escape
 
 from hf_nmt_interp.analysis.head_maps import HeadMaps
 from hf_nmt_interp.attribution.result import AttributionResult
+from hf_nmt_interp.attribution.scores import compares_prefixes
 from hf_nmt_interp.report.records import linked_sources, method_name, record, shares
 
 _DIGITS = 4  # significant digits of every number on the page
@@ -99,8 +100,9 @@ def _level(result: AttributionResult) -> dict[str, Any]:
     )  # fmt: skip
     share = None if shares(result) is None else whole["source_contribution"]
     links = None if result.links is None else linked_sources(result)
+    diverges = result.contrast is not None and compares_prefixes(result.settings)
     found = {name: whole[name] for name in (*kept, "log_probs", "conservation_gap")}
-    return found | {"shares": share, "links": links, "contrast": result.contrast}
+    return found | {"shares": share, "links": links, "contrast": result.contrast, "diverges": diverges}
 
 
 @cache

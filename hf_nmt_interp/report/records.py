@@ -63,7 +63,7 @@ def scores(result: AttributionResult) -> Iterator[dict[str, Any]]:
         for side, tokens, values in sides:
             for position, (token, value) in enumerate(zip(tokens, values.tolist(), strict=True)):
                 row = {"step": step, "target": target, "side": side, "position": position, "token": token}
-                row |= {} if result.contrast is None else {"not": result.contrast[step]}
+                row |= {} if result.contrast is None else {"contrast": result.contrast[step]}
                 yield row | {"score": f"{value:.7g}"}
 
 

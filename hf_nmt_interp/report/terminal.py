@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hf_nmt_interp.attribution.result import AttributionResult
+from hf_nmt_interp.attribution.scores import compares_prefixes
 from hf_nmt_interp.report.records import RELIANT, best_earlier, best_sources, linked_sources, shares
 
 _BLUE = "color(32)"  # readable on black and on white
@@ -24,7 +25,7 @@ def show(result: AttributionResult, console: Console) -> None:
     ascii_only = console.options.ascii_only
     best, earlier, share = best_sources(result), best_earlier(result), shares(result)
     arrow = ("-> ", _BLUE) if ascii_only else ("→ ", _BLUE)
-    links = linked_sources(result)
+    links, prefixes = linked_sources(result), compares_prefixes(result.settings)
     own = [[] if result.links is None or s else [i] for i, s in enumerate(result.source_side.special)]
     sentences = Table.grid(expand=False)
     sentences.add_row(" " * len(arrow[0]), _numbered(result, "source", own, ascii_only))
@@ -33,7 +34,7 @@ def show(result: AttributionResult, console: Console) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="dim")
     table.add_column("target", overflow="fold", max_width=22, style="bold")
     if result.contrast:
-        table.add_column("and not", overflow="fold", max_width=22)
+        table.add_column("other prefix" if prefixes else "and not", overflow="fold", max_width=22)
     if share is not None:
         table.add_column("from the source", no_wrap=True)
     table.add_column("most relevant", overflow="fold", max_width=20)
@@ -48,7 +49,7 @@ def show(result: AttributionResult, console: Console) -> None:
             continue
         cells: list[Text | str] = [_plain(token + " *" * unchosen[t])]
         if other is not None:
-            cells.append(_plain(other))
+            cells.append(_plain(f"...{other[-19:]}" if prefixes and len(other) > 22 else other))
         if share is not None:
             cells.append(_bar(float(share[t]), ascii_only))
         found, before = best[t], earlier[t]
@@ -70,8 +71,13 @@ def legend(*results: AttributionResult) -> Text:
         text += f" earlier: the earlier target word that contributed most, where the source has under {RELIANT:.0%}."
     if any(result.links is not None for result in results):
         text += " Small numbers: which source word a target word translates."
-    if any(result.contrast for result in results):
+    if any(result.contrast and not compares_prefixes(result.settings) for result in results):
         text += " and not: what the target is compared with; the difference of their scores is explained."
+    if any(result.contrast and compares_prefixes(result.settings) for result in results):
+        text += (
+            " other prefix: what the words before are compared with; the divergence of the predictions after the two"
+        )
+        text += " is explained."
     known = {r.method: r.conservation_gap for r in results if r.conservation_gap is not None}
     if any(result.settings.get("logit") == "top1" for result in results):
         text += " lrp explains the model's first choice, even where the translation has another word."

@@ -59,6 +59,7 @@ FIXED: dict[str, tuple[str, dict[str, Any]]] = {  # row -> method, settings
     "SmoothGrad": ("saliency", {"smoothgrad": 30, "sigma": 0.15}),
     "SmoothGrad 0.2": ("saliency", {"smoothgrad": 30, "sigma": 0.2}),
     "LRP": ("lrp", {}),
+    "AttnLRP": ("lrp", {"rule": "attnlrp"}),
     "ALTI": ("alti", {}),
     "integrated gradients": ("integrated_gradients", {"steps": 20}),
     "occlusion": ("occlusion", {}),
@@ -66,6 +67,7 @@ FIXED: dict[str, tuple[str, dict[str, Any]]] = {  # row -> method, settings
     "norm attention": ("norm_attention", {"layer": -1}),
     "rollout": ("rollout", {}),
     "mask": ("mask", {}),
+    "alignment head": ("alignment_head", {}),
 }
 CHOSEN = {  # row -> heads, shifted of `agreeing_attention`
     "best attention": (True, False),
@@ -112,7 +114,7 @@ class AlignmentTable:
         self._choices: dict[str, dict[str, dict[str, Any]]] = {}
 
     def rows(self) -> list[str]:
-        """Rows that the translators support: only calibrated models have masks, and LSTMs do not support LRP."""
+        """Rows that the translators support: few have masks or an alignment head, and LSTMs do not support LRP."""
         if self.as_published:
             return list(PUBLISHED)
         models = [model for model, _ in self.translators.values()]

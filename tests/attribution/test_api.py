@@ -143,6 +143,22 @@ def test_every_method_by_name(translator_of, method):
         assert not np.triu(result.prefix).any()
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_explains_a_generation_and_aligns(translator_of, method):
+    model, tokenizer = translator_of("marian")
+    model = fitting(method, model)
+    with hni.explain_generation(model, tokenizer, method=method) as explained:
+        model.generate(**encode(tokenizer))
+    for result in explained.results:
+        assert result.method == method
+        assert np.isfinite(result.source).all()
+    links = hni.align(model, tokenizer, SOURCES, TARGETS, method=method)
+    for found, source, target in zip(links, SOURCES, TARGETS, strict=True):
+        sizes = [len(separate_punctuation(text).split()) for text in (source, target)]
+        assert found
+        assert all(i < sizes[0] and j < sizes[1] for i, j in found)
+
+
 def test_empty_sentences(translator_of):
     model, tokenizer = translator_of("marian")
     result = hni.attribute(model, tokenizer, "", "")

@@ -4,6 +4,7 @@ Also for attribution/scores.py and decoding/contrasts.py.
 """
 
 import copy
+import itertools
 import json
 
 import numpy as np
@@ -119,7 +120,21 @@ def test_a_contrast_is_saved_and_shown(tmp_path):
     assert hni.AttributionResult.load(tmp_path / "result").contrast == result.contrast
     data = json.loads(render([result]).split('id="data">')[1].split("</script>")[0])
     assert data[0]["views"][0]["word"]["contrast"] == [None, None, "Kaffee", None, None]
-    assert {(row["target"], row["not"]) for row in rows_of(result.to_words())} == {("Tee", "Kaffee")}
+    assert {(row["target"], row["contrast"]) for row in rows_of(result.to_words())} == {("Tee", "Kaffee")}
+
+
+def test_a_divergence_shows_the_other_prefix():
+    model, tokenizer = hni.load_demo("en-de")
+    pair, settings = ("I like tea.", "Ich mag Tee."), {"method": "saliency", "score": "kl"}
+    result = hni.attribute(model, tokenizer, *pair, **settings, contrast="Du magst sehr gern Tee.").to_words()
+    assert result.contrast == [None, "Du", "Du magst", "Du magst sehr", "Du magst sehr gern"]
+    data = json.loads(render([result]).split('id="data">')[1].split("</script>")[0])
+    assert data[0]["views"][0]["word"]["diverges"]
+    other = "Das Unverzeihliche schläft auf dem Sofa."
+    halves = hni.attribute(model, tokenizer, SOURCE, TARGET, **settings, contrast=other)
+    both = [text for text in halves.contrast if text]
+    assert all(later.startswith(text) for text, later in itertools.pairwise(both))
+    assert {text for text in halves.to_words().contrast if text} <= set(both)  # each word has the prefix of its first
 
 
 def test_a_language_code_is_shared_with_the_contrast(translator_of):

@@ -1,17 +1,20 @@
 """ALTI+, rollout, norms of attention and value zeroing against their literal twins.
 
 Also for attribution/alti.py and attribution/rollout.py.
-Also for attribution/norm_attention.py and attribution/value_zeroing.py.
+Also for attribution/norm_attention.py, attribution/value_zeroing.py and attribution/memory.py.
 """
 
 import pytest
 import torch
 
 from hf_nmt_interp.attribution.alti import ALTI
+from hf_nmt_interp.attribution.memory import Memory
 from hf_nmt_interp.attribution.norm_attention import NormAttention
 from hf_nmt_interp.attribution.rollout import Rollout
 from hf_nmt_interp.attribution.value_zeroing import ValueZeroing
+from hf_nmt_interp.decoding.batch import make_batch
 from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.models.families import any_parts
 from hf_nmt_interp.models.gated import GatedMarianMTModel, GatedT5ForConditionalGeneration
 from tests.attribution.comparing import LENGTHS, assert_is, pair_of
 from tests.calibrated_models import calibrated_copy
@@ -80,6 +83,15 @@ def test_little_memory_gives_the_same(method):
     torch.testing.assert_close(method(model, max_memory=1)(**batch).source, method(model)(**batch).source)
     with pytest.raises(InputError, match="max_memory: 0 bytes must be more than 0"):
         method(model, max_memory=0)
+
+
+def test_a_batch_is_explained_in_parts_that_fit():
+    model = tiny_model("bart", torch.float64)
+    batch = make_batch(model, **random_batch(model, LENGTHS))
+    sizes = {}
+    for limit in (1, 2**30):
+        sizes[limit] = [len(part.labels) for part in Memory(model, any_parts(model), limit).parts(batch)]
+    assert sizes == {1: [1] * len(LENGTHS), 2**30: [len(LENGTHS)]}
 
 
 def test_a_layer_that_does_nothing_keeps_each_token_to_itself():

@@ -1,6 +1,12 @@
 """All methods at base size: against LRP and a forward pass, and against Inseq where it has the same method.
 
 How to name a Python that has Inseq: see test_saliency_speed.py.
+
+Attention weights and value zeroing are compared by value only, layer by layer. Inseq does not multiply layers as our
+value zeroing does, and it divides the scores of self-attention and cross-attention in a decoder layer by separate
+sums; here, both are compared before our rollout, each divided by its own sum. Inseq's hook on layers fails with
+transformers 5, whose layers return tensors and not tuples, so it is replaced by one for tensors. Inseq sets scores
+below 1e-5 to 0, so the model gets larger weights.
 """
 
 import json
@@ -13,6 +19,7 @@ import torch
 from hf_nmt_interp.attribution import (
     ALTI,
     LRP,
+    AttentionWeights,
     IntegratedGradients,
     NormAttention,
     Occlusion,
@@ -20,6 +27,7 @@ from hf_nmt_interp.attribution import (
     Saliency,
     ValueZeroing,
 )
+from hf_nmt_interp.attribution.value_zeroing import _normalised, _Sentence
 from hf_nmt_interp.decoding.batch import make_batch
 from tests.benchmarks.base_size import base_model, run_with_inseq, word_tokenizer
 from tests.benchmarks.test_lrp_speed import fastest, sentence
@@ -109,9 +117,59 @@ def measure() -> dict[str, dict[str, float]]:
     return found
 
 
+@torch.no_grad()
+def compare_layers() -> dict[str, float]:
+    """Largest differences of attention weights (two layers) and of value zeroing (all layers), by kind."""
+    import inseq
+    from inseq.attr.feat.ops.value_zeroing import ValueZeroing as Theirs
+
+    def hook_of(self, block_idx, hidden_state_idx=0):
+        def swap(module, args, output):
+            self.corrupted_block_output_states[block_idx] = output.clone()
+            return self.clean_block_output_states[block_idx]
+
+        return swap
+
+    Theirs.get_states_extract_and_patch_hook = hook_of
+    model, batch = base_model(), sentence(8, 6)
+    model.set_attn_implementation("eager")
+    for weights in model.parameters():
+        weights.mul_(3 if weights.ndim == 2 else 1)
+    for ids in batch.values():
+        ids.clamp_(min=3)[:, -1] = model.config.eos_token_id
+    texts = [" ".join(f"w{i}" for i in ids[0, :-1].tolist()) for ids in batch.values()]
+
+    def theirs(name):
+        other = inseq.load_model(model, name, tokenizer=word_tokenizer())
+        return other.attribute(*texts, attribute_target=True, show_progress=False).sequence_attributions[0]
+
+    def apart(own, other):
+        return (own - other.nan_to_num()).abs().max().item()
+
+    found = theirs("attention").source_attributions.mean(-1)  # [S, T, L], mean over heads
+    weights = [AttentionWeights(model, layer=layer)(**batch).source[0] for layer in (0, -1)]
+    result = {"attention": max(apart(own, found[..., n].T) for n, own in zip((0, -1), weights, strict=True))}
+    method = ValueZeroing(model)
+    ours = _Sentence(method, method.record(make_batch(model, **batch)), 0, 2**29)
+    encoder, decoder = method.parts.encoder.layers, method.parts.decoder.layers
+    scores = theirs("value_zeroing")
+    kinds = {
+        "encoder": (encoder, 0, scores.sequence_scores["encoder_self_scores"]),
+        "decoder": (decoder, 0, scores.target_attributions[:-1]),
+        "cross": (decoder, 1, scores.source_attributions),
+    }
+    for kind, (layers, place, found) in kinds.items():
+        own = torch.stack([_normalised(ours._distances(layer, place)) for layer in layers], -1)  # [P, S, L]
+        result[f"value zeroing, {kind}"] = apart(own.transpose(0, 1), found)
+    return result
+
+
 def test_against_inseq():
     """Occlusion is at least 4 times as fast as Inseq's, integrated gradients (50 points) at least twice in float32."""
     found = run_with_inseq(__file__)
+    for name, apart in found.pop("layers").items():
+        print(f"\n{name}: largest difference {apart:.0e}", end="")
+        assert apart < 1e-4  # of shares that sum to 1
     print("\nInseq 0.7.1, source and prefix explained, one thread")
     for name, times in found.items():
         ratio = times["inseq"] / times["ours"]
@@ -126,4 +184,4 @@ def test_against_inseq():
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(json.dumps(measure()))
+    print(json.dumps(measure() | {"layers": compare_layers()}))

@@ -226,6 +226,25 @@ def test_attribute_table_and_page(attribute, tmp_path, monkeypatch) -> None:
     assert f"Wrote {tmp_path / 'page.html'}: open it" in attribute(ONE, "--output", tmp_path / "page.html").err
 
 
+TEA = ("attribute", "--method", "saliency", "--target", "Ich mag Tee.", "I like tea.")  # the bundled translator
+
+
+def test_attribute_contrasts_a_word_a_token_or_a_translation(run) -> None:
+    texts = ("Tee=Kaffee", "#2=▁Kaffee", "Ich mag Kaffee.")
+    found = [run(*TEA, "--format", "json", "--contrast", text) for text in texts]
+    assert found[0].code == 0
+    assert json.loads(found[0].out)["contrast"] == [None, None, "Kaffee", None, None]
+    assert found[1] == found[0]
+    assert found[2] == found[0]
+
+
+def test_attribute_contrast_on_a_page(run, tmp_path) -> None:
+    assert run(*TEA, "--contrast", "Tee=Kaffee", "--output", tmp_path / "tea.html").code == 0
+    page = (tmp_path / "tea.html").read_text(encoding="utf-8")
+    shown = json.loads(page.split('id="data">')[1].split("</script>")[0])[0]["views"][0]["word"]
+    assert (shown["contrast"], shown["diverges"]) == ([None, None, "Kaffee", None, None], False)
+
+
 def test_attribute_methods_and_settings(attribute) -> None:
     row = json.loads(attribute("--format", "json", "--method", "attention", "--set", "layer=0", ONE).out)
     assert (row["method"], row["settings"], row["conservation_gap"]) == ("attention", {"layer": 0}, None)
@@ -280,6 +299,10 @@ def test_attribute_compares_models(run, model_folder, gated_folder) -> None:
         (["--set", "rule=delta"], "rule: 'delta'"),
         (["--method", "attention", "--set", "head=true"], "--set: head=true is not of type int or null"),
         (["--method", "attention", "--set", "layer=7"], "layer: 7 is out of range"),
+        (["--contrast", "#2="], "--contrast[0]: '#2=' has no token after the index; write e.g. \"#2=▁Kaffee\""),
+        (["--contrast", "#99=a"], "contrast[0]: 99 is out of range: the translation has"),
+        (["--contrast", "#0=no token"], "contrast[0]: 'no token' is not a token of the tokenizer; see"),
+        (["--contrast", "a", "--contrast", "b"], "--contrast: 2 contrasts for 1 sentences; give one per sentence"),
     ],
 )
 def test_attribute_errors(attribute, arguments, message) -> None:

@@ -192,6 +192,32 @@ def test_scores_that_are_no_parts_are_not_per_cent(open_page, result):
     assert page.locator("table.map tbody tr >> nth=1 >> td >> nth=1").inner_text() == score
 
 
+def test_a_contrast_is_shown(open_page, tmp_path):
+    tea = ["attribute", "--method", "saliency", "--target", "Ich mag Tee.", "I like tea."]
+    path = tmp_path / "tea.html"
+    assert main([*tea, "--contrast", "Tee=Kaffee", "--output", str(path)]) in (0, None)
+    page = open_page(path.read_text(encoding="utf-8"))
+    card = page.locator("article.card").first
+    assert card.locator("button.word .other").all_inner_texts() == ["not Kaffee"]
+    assert card.locator(".map tbody th", has_text="Tee").inner_text() == "Tee (not Kaffee)"
+    card.get_by_role("button", name="Tee").click()
+    assert detail(page).startswith("Tee and not Kaffee translates tea · comes most from tea")
+    card.get_by_role("button", name="mag").click()
+    assert detail(page) == "mag is not compared with another word."
+
+
+def test_a_divergence_names_the_other_prefix(open_page, result):
+    prefixes = [None, "Ein", "Ein Hund, der sehr müde ist,", None, None]
+    page = open_page(render([replace(result, method="saliency", settings={"score": "kl"}, contrast=prefixes)]))
+    card = page.locator("article.card").first
+    texts = card.locator("button.word .other").all_inner_texts()
+    assert texts == ["other prefix: Ein", "other prefix: … der sehr müde ist,"]
+    card.get_by_role("button", name="Katze").click()
+    assert detail(page).startswith("The divergence from the prediction after Ein at Katze comes most from cat")
+    card.get_by_role("button", name="Eine").click()
+    assert detail(page) == "Eine is not compared with another prefix."
+
+
 def test_keyboard_and_screen_reader(open_page, result):
     other = make_result(["▁B", "</s>"], ["▁C", "▁D", "</s>"])
     page = open_page(render([result, other]))

@@ -91,6 +91,23 @@ def test_methods_without_a_total_have_no_share(result) -> None:
     assert "most relevant" in text
 
 
+def test_a_contrast_and_a_divergence_are_named(result) -> None:
+    words = replace(result, contrast=[None, "▁Hund", None, None, None]).to_words()
+    text = " ".join(_shown(words).split())
+    assert "target and not from" in text
+    assert "the difference of their scores is explained" in text
+    assert "divergence" not in text
+    long = "Ein Hund, der sehr müde ist,"
+    settings = {"method": "saliency", "settings": {"score": "kl"}}
+    both = replace(result, contrast=[None, "Ein", long, None, None], **settings).to_words()
+    text = " ".join(_shown(both).split())
+    assert "target other prefix most relevant" in text
+    assert "Katze Ein cat" in text
+    assert f"schläft ...{long[-19:]} " in text
+    assert "the divergence of the predictions after the two is explained" in text
+    assert "and not" not in text
+
+
 @pytest.mark.parametrize("value", [np.nan, -1.0, 0.0])
 def test_strange_scores(result, value) -> None:
     assert "-" in _shown(replace(result, source=np.full_like(result.source, value), log_probs=None))

@@ -16,6 +16,7 @@ from hf_nmt_interp.studies import alignment_table
 from hf_nmt_interp.studies.alignment_table import CHOSEN, PUBLISHED, ROWS, AlignmentTable
 from hf_nmt_interp.studies.best_attention import agreeing_attention, attention_links
 from hf_nmt_interp.text.tokens import separate_punctuation
+from tests.aligned_models import aligned_copy
 from tests.reference import published as twin
 from tests.tiny_models import RECURRENT, tiny_model
 from tests.tiny_tokenizers import ENGLISH, GERMAN
@@ -29,6 +30,7 @@ WORDS = [source.split() for source, _ in PAIRS], [target.split() for _, target i
 ROWS_AND_METHODS = [
     ("grad", "saliency", {}),
     ("LRP", "lrp", {}),
+    ("AttnLRP", "lrp", {"rule": "attnlrp"}),
     ("best shifted attention", "attention", {"layer": 1, "head": 0, "shifted": True}),
     ("shifted + Li grad", "attention:layer=1,head=0,shifted=true+saliency:aggregate=li2016", {}),
 ]
@@ -58,7 +60,7 @@ def rates(rows):
 
 @pytest.mark.parametrize(("name", "method", "settings"), ROWS_AND_METHODS)
 def test_force_rows_are_those_of_align(table, translators, name, method, settings) -> None:
-    table._choices = {"best shifted attention": dict.fromkeys(("forward", "backward"), ROWS_AND_METHODS[2][2])}
+    table._choices = {"best shifted attention": dict.fromkeys(("forward", "backward"), ROWS_AND_METHODS[3][2])}
     rows = list(table.force([name]))
     forward = align_words(*translators[0], *WORDS, method, **settings)
     backward = align_words(*translators[1], *WORDS[::-1], method, **settings)
@@ -81,9 +83,20 @@ def test_calibrated_translators_have_a_row_of_masks(tmp_path, translators) -> No
     assert {row["method"] for row in table.force(["mask"])} == {"mask"}
 
 
+def test_translators_with_an_alignment_head_have_its_row(tmp_path, translators) -> None:
+    models = [(aligned_copy(model), tokenizer) for model, tokenizer in translators]
+    table = AlignmentTable(*models, PAIRS, GOLD, tmp_path)
+    assert "alignment head" in table.rows()
+    rows = list(table.force(["alignment head"]))
+    links = hni.align(*models[0], *WORDS, "alignment_head")
+    assert rows[0]["aer"] == hni.alignment_error_rate(links, *GOLD)["aer"]
+    one_headed = AlignmentTable(models[0], translators[1], PAIRS, GOLD, tmp_path)
+    assert "alignment head" not in one_headed.rows()
+
+
 def test_all_rows_and_the_choice_of_attention(table, translators) -> None:
     assert list(dict.fromkeys(row["method"] for row in table.force())) == table.rows()
-    assert set(ROWS) - set(table.rows()) == {"mask"}
+    assert set(ROWS) - set(table.rows()) == {"mask", "alignment head"}
     links = [attention_links(*translators[0], *WORDS), attention_links(*translators[1], *WORDS[::-1])]
     for name, (heads, shifted) in CHOSEN.items():
         best = agreeing_attention(*links, heads, shifted)

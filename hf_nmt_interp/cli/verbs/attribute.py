@@ -22,6 +22,7 @@ Examples:
   hf-nmt-interp attribute --method attention --set layer=1 --set head=0 --format tsv "I like tea."
   hf-nmt-interp attribute --method attention --input train.en --target-file train.de --shards runs/explained
   hf-nmt-interp attribute --target "Ich mag Tee." --contrast Tee=Kaffee "I like tea."
+  hf-nmt-interp attribute --target "Ich mag Tee." --contrast "#2=▁Kaffee" --tokens "I like tea."
   hf-nmt-interp attribute --list-methods
 """
 
@@ -86,7 +87,10 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
 
 def add_contrast(parser: argparse.ArgumentParser) -> None:
     """`--contrast`."""
-    help = "explain why this translation and not TEXT, or why WORD and not OTHER with WORD=OTHER; one per sentence"
+    help = (
+        "explain why this translation and not TEXT; why WORD and not OTHER with WORD=OTHER; why the token at INDEX "
+        "(from 0) and not TOKEN with '#INDEX=TOKEN'; one per sentence"
+    )
     parser.add_argument("--contrast", action="append", metavar="TEXT", help=help)
     help = "compare the first token that differs, or all of them (default: %(default)s)"
     parser.add_argument("--contrast-steps", default="first", choices=("first", "all"), help=help)
@@ -269,8 +273,17 @@ def _contrasts(args: argparse.Namespace, sentences: int) -> list[Any] | None:
         return None
     if len(given) != sentences:
         raise InputError("--contrast", len(given), f"contrasts for {sentences} sentences", "give one per sentence")
-    words = [re.fullmatch(r"([^\s=]+)=([^=]+)", text) for text in given]
-    return [{match[1]: match[2]} if match else text for text, match in zip(given, words, strict=True)]
+    return [_contrast(text, row) for row, text in enumerate(given)]
+
+
+def _contrast(text: str, row: int) -> Any:
+    """A contrast as `contrasted` takes it: #INDEX=TOKEN, WORD=OTHER, or another translation."""
+    if match := re.fullmatch(r"#(-?\d+)=(.*)", text):
+        if not match[2]:
+            raise InputError("--contrast", text, "has no token after the index", 'write e.g. "#2=▁Kaffee"', row)
+        return {int(match[1]): match[2]}
+    match = re.fullmatch(r"([^\s=]+)=([^=]+)", text)
+    return {match[1]: match[2]} if match else text
 
 
 def _splitting(args: argparse.Namespace) -> dict[str, Any]:

@@ -90,7 +90,7 @@ function makePanel(card, view, named) {
     });
     if (shown.unchosen[t])
       button.append(make("span", { className: "unchosen", role: "img", ariaLabel: "not the model's first choice" }));
-    if (shown.contrast?.[t]) button.append(make("span", { className: "other", textContent: "not " + shown.contrast[t] }));
+    if (shown.contrast?.[t]) button.append(make("span", { className: "other", textContent: otherText(shown, t) }));
     if (shown.shares && shown.shares[t] !== null) {
       const flagged = shown.shares[t] < low() && !shown.target_special[t];
       if (flagged) button.append(make("span", { className: "flag", role: "img", ariaLabel: "little from the source" }));
@@ -109,6 +109,9 @@ function makePanel(card, view, named) {
   return panel;
 }
 
+// What target unit t is compared with: another unit, or the end of another prefix.
+const otherText = ({ contrast, diverges }, t) =>
+  (diverges ? "other prefix: " + contrast[t].replace(/^.+(?=.{19}$)/s, "…") : "not " + contrast[t]);
 const side = (text, tag) => make(tag, { className: "side", textContent: text, ariaHidden: "true" });
 
 function heatMap(panel, shown) {
@@ -136,7 +139,7 @@ function heatMap(panel, shown) {
     const mostSource = largest(shown.source[t], shown.source_special);
     const mostPrefix = largest([...before, shown.start[t]], shown.target_special);
     const row = make("tr", {},
-      make("th", { scope: "row", textContent: target + (shown.contrast?.[t] ? " (not " + shown.contrast[t] + ")" : ""),
+      make("th", { scope: "row", textContent: target + (shown.contrast?.[t] ? " (" + otherText(shown, t) + ")" : ""),
         onclick: () => panel.targets[t].focus() }),
       ...shown.source[t].map((value, i) => cell(value, mostSource, shown.source_tokens[i])),
       make("td", { className: "gap" }),
@@ -194,8 +197,10 @@ function describe(shown, t) {
   const bold = (text) => make("b", { textContent: text });
   const source = shown.source[t], line = [bold(shown.target_tokens[t])], parts = areParts(shown);
   if (shown.contrast) {
-    if (!shown.contrast[t]) return [bold(shown.target_tokens[t]), " is not compared with another " + unitName() + "."];
-    line.push(" and not ", bold(shown.contrast[t]));
+    const compared = shown.diverges ? "prefix" : unitName();
+    if (!shown.contrast[t]) return [bold(shown.target_tokens[t]), " is not compared with another " + compared + "."];
+    if (shown.diverges) line.unshift("The divergence from the prediction after ", bold(shown.contrast[t]), " at ");
+    else line.push(" and not ", bold(shown.contrast[t]));
   }
   const linked = shown.links?.[t] ?? [];
   linked.forEach((i, n) => line.push(n ? " " : " translates ", bold(shown.source_tokens[i])));
