@@ -131,13 +131,14 @@ def _slices(length: int, size: int, count: int = 1) -> list[slice]:
 
 def multiply(share: Tensor, weight: Tensor, steps: Steps) -> Tensor:
     """share [L, K, m] times weight [m, n] on several threads, without causal zeros: [L, K, n]."""
-    possible = torch.zeros(share.shape[:2], dtype=torch.bool, device=share.device)
-    for token, row in enumerate(possible):
-        row[slice(*steps(token))] = True
-    rows = share[possible]
+    # indexing by a mask would synchronise a GPU
+    spans = [slice(first, max(first, last)) for first, last in map(steps, range(len(share)))]
+    rows = torch.cat([share[token, span] for token, span in enumerate(spans)])
     pieces = _slices(len(rows), len(rows), 4)  # fixed, so results do not depend on the number of threads
-    result = rows.new_zeros(*possible.shape, weight.shape[-1])
-    result[possible] = torch.cat(side_by_side(lambda piece: rows[piece] @ weight, pieces))
+    products = torch.cat(side_by_side(lambda piece: rows[piece] @ weight, pieces))
+    result = rows.new_zeros(*share.shape[:2], weight.shape[-1])
+    for token, product in enumerate(products.split([span.stop - span.start for span in spans])):
+        result[token, spans[token]] = product
     return result
 
 

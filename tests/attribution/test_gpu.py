@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from hf_nmt_interp.attribution import METHODS
+from tests.attribution.pretend_gpu import CASES
 
 
 @pytest.fixture(scope="module")
@@ -24,13 +24,13 @@ def check(result):
     assert result["device"] == "gpu:0"
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CASES)
 def test_no_tensor_is_on_the_wrong_device(found, method):
     check(found["small"][method])
     check(found["large"][method])
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CASES)
 def test_waits_for_the_gpu_do_not_grow_with_layers_tokens_and_copies(found, method):
     assert 0 < found["small"][method]["waits"] == found["large"][method]["waits"] <= 60
 

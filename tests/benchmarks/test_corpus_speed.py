@@ -11,6 +11,11 @@ from pathlib import Path
 
 import pytest
 
+import hf_nmt_interp as hni
+from hf_nmt_interp.cli.main import main
+from hf_nmt_interp.decoding.precision import PRECISIONS
+from tests.benchmarks.base_size import base_model
+from tests.benchmarks.test_method_speed import has_bfloat16
 from tests.made_up_corpus import made_up_pairs, write_parallel
 
 pytestmark = pytest.mark.benchmark
@@ -82,3 +87,35 @@ def test_memory_does_not_grow_with_the_corpus(corpus, tmp_path) -> None:
     peaks = [measure(begin(command(corpus, tmp_path / str(n), "attention", n)))[1] for n in (few, many)]
     print(f"\nattention of {few} sentences: {peaks[0]:.0f} MB, of {many}: {peaks[1]:.0f} MB")
     assert peaks[1] < 1.1 * peaks[0]
+
+
+@pytest.mark.skipif(not has_bfloat16(), reason="the processor has no products of bfloat16")
+@pytest.mark.usefixtures("one_thread")
+def test_a_corpus_in_bfloat16(tmp_path) -> None:
+    """SmoothGrad of 12 sentences at base size, in processor seconds after loading, with and without bfloat16."""
+    model, tokenizer = base_model(), hni.load_demo("en-de")[1]
+    for name, own in (("pad", "pad"), ("eos", "eos"), ("decoder_start", "pad"), ("forced_eos", "eos")):
+        for config in (model.config, model.generation_config):
+            setattr(config, f"{name}_token_id", getattr(tokenizer, f"{own}_token_id"))
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "base")
+    pairs = [
+        (
+            f"The cat sleeps on the sofa and {n} dogs sleep in the garden.",
+            f"Die Katze schläft auf dem Sofa und {n} Hunde.",
+        )
+        for n in range(12)
+    ]
+    corpus = write_parallel(tmp_path, "sentences", pairs)
+
+    def seconds(method: str, *settings: str) -> float:
+        run = command(corpus, tmp_path / "-".join((method, *settings)), method, 12)
+        more = [word for setting in settings for word in ("--set", setting)]
+        start = time.process_time()
+        assert main([*run, *more, "--model", str(tmp_path / "base"), "--strict"]) == 0
+        return time.process_time() - start
+
+    loading = seconds("attention")
+    wide, narrow = (seconds("smoothgrad", "smoothgrad=4", f"precision={x}") - loading for x in PRECISIONS)
+    print(f"\nsmoothgrad of 4 copies: {wide:.1f} s, bfloat16 {narrow:.1f} s: {wide / narrow:.2f} times faster")
+    assert wide / narrow >= 1.6

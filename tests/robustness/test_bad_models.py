@@ -134,8 +134,12 @@ def test_half_precision_checkpoints(run, model_folder, tmp_path, capsys, dtype):
     model.save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(model_folder).save_pretrained(tmp_path)
     capsys.readouterr()
-    code, _, err = run("attribute", "--model", tmp_path, "A dog.")  # commands compute in float32
-    assert (code, err) == (0, "")
+    kind = str(dtype).removeprefix("torch.")
+    for method, asked in (("value_zeroing", []), ("lrp", ["--dtype", kind])):  # commands compute in float32 by default
+        code, _, err = run("attribute", "--model", tmp_path, "--method", method, *asked, "A dog.")
+        assert (code, err) == (0, "")
+    code, _, err = run("attribute", "--model", tmp_path, "--method", "value_zeroing", "--dtype", kind, "A dog.")
+    assert (code, f"needs float32 or float64, not torch.{kind}" in err) == (2, True)
     with pytest.raises(InputError, match=r"value zeroing needs float32 or float64, not torch.*16; convert it with"):
         make_method(model, "value_zeroing")
 
