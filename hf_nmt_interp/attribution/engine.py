@@ -15,7 +15,7 @@ from torch import Tensor
 from hf_nmt_interp.attribution.threads import shares, side_by_side
 
 Steps = Callable[[int], tuple[int, int]]
-BLOCK = 2**20  # messages at a time: few for caches, many for threads, which wait for each other between operations
+_BLOCK = 2**20  # messages at a time: few for caches, many for threads, which wait for each other between operations
 
 
 class Core(NamedTuple):
@@ -96,8 +96,8 @@ def through_tokens(
         [L, K, n].
     """
     length, _, m = relevance.shape
-    units = min(m, max(1, BLOCK // n))
-    size = min(length, max(1, BLOCK // (units * n)))
+    units = min(m, max(1, _BLOCK // n))
+    size = min(length, max(1, _BLOCK // (units * n)))
     result = relevance.new_zeros(*relevance.shape[:2], n)
     pieces = []
     for tokens in _slices(length, size, 4):  # fixed, so results do not depend on the number of threads
@@ -248,7 +248,7 @@ def through_attention(rule: Division, relevance: Tensor, core: Core, steps: Step
 
 def query_blocks(length: int, messages: int, steps: Steps) -> Iterator[tuple[slice, int, int]]:
     """Blocks of queries, for `messages` to each, with the first and the last explained step (plus one) of a block."""
-    block = max(1, BLOCK // messages)
+    block = max(1, _BLOCK // messages)
     for start in range(0, length, block):
         queries = slice(start, min(start + block, length))
         first, last = steps(start)[0], steps(queries.stop - 1)[1]

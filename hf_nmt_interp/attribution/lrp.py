@@ -199,14 +199,11 @@ class LRP(LayeredMethod):
         """The finished and checked walks of each sentence, one for each block of steps."""
         batch = recording.batch
         together = thread_count() if len(batch.labels) >= thread_count() else 1  # otherwise threads share a walk
-        number, units, widest = recording.logits.element_size(), recording.memory.shape[-1], self.memory.widest
         walks = []
         for b, (S, T) in enumerate(zip(batch.source_lengths, batch.target_lengths, strict=True)):
-            # about eight tensors [tokens, steps, units] are alive at the widest point, and four blocks of messages
-            length = max(S, T)
-            messages = 4 * min(engine.BLOCK, length * units * max(length, widest)) * number
-            one = 8 * length * widest * number
-            size = max(1, (self.memory.half // together - messages) // one)
+            # about ten tensors [tokens, steps, units] are alive at the widest point
+            one = 10 * max(S, T) * self.memory.widest * recording.logits.element_size()
+            size = max(1, self.memory.half // together // one)
             blocks = [slice(start, min(start + size, T)) for start in range(0, T, size)]
             walks += [_Walk(self, recording, chosen, b, (S, T), steps) for steps in blocks]
 
