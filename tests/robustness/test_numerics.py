@@ -253,7 +253,8 @@ def test_half_precision_of_a_trained_translator_by_other_rules(box, rule, dtype)
     median, most = HALF_OF_RULES[dtype][rule]
     assert np.median(errors) <= median
     assert errors[8] <= most  # nine of ten
-    assert np.concatenate([a.source.argmax(1) == b.source.argmax(1) for a, b in both]).mean() >= 0.95
+    same = np.concatenate([a.source.argmax(1) == b.source.argmax(1) for a, b in both]).mean()
+    assert same >= (0.99 if dtype == torch.float16 else 0.95)
     assert max(result.conservation_gap for result in found) <= 1e-3
 
 
