@@ -159,7 +159,7 @@ class OnTheWrongDevice(AttentionWeights):
 def compared(case: str, model: Any, lengths: list[tuple[int, int]], **settings: Any) -> dict[str, Any]:
     """How far scores on the GPU are from those on the CPU, and the waits; if there is an error, its text.
 
-    SmoothGrad divides by the saliency of the source, so prefix scores can be large: relative to the largest one above 1.
+    Those of SmoothGrad, which are divided by the saliency of the source and can be large, relative to the largest one.
     """
     name, own = parse_method(case)
     model, settings = fitting(name, model), own | settings
