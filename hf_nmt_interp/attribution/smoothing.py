@@ -190,6 +190,10 @@ class SmoothedAttention(AttentionWeights):
         self.noise = Noise(self.parts.encoder, smoothgrad, sigma, seed, noise, adaptive)
         self.memory: Memory = Memory(model, self.parts, max_memory)
 
+    def soft_links(self, batch: Batch) -> Tensor:
+        """Mean of the source weights of the noisy copies."""
+        return self.run(batch).source
+
     @torch.no_grad()
     def explain(self, batch: Batch) -> Scores:
         """Mean of the weights of the noisy copies."""

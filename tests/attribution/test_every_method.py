@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from hf_nmt_interp.attribution import METHODS
+from hf_nmt_interp.decoding.batch import make_batch
 from tests.attribution.leaks import check_model_is_left, check_model_is_left_after_an_error, mixed_modes
 from tests.fitting import fitting
 from tests.tiny_models import random_batch, tiny_model
@@ -35,6 +36,13 @@ def test_a_sentence_is_explained_by_itself(name, family):
             torch.testing.assert_close(found[where], expected, atol=1e-5 * largest, rtol=0)
             found[where] = 0
             assert not found.any(), part  # padding
+
+
+@every_method
+def test_soft_links_are_the_source_scores(name):
+    method = make(name, tiny_model("marian"))
+    batch = make_batch(method.model, **random_batch(method.model, LENGTHS))
+    torch.testing.assert_close(method.soft_links(batch), method.run(batch).source, atol=1e-6, rtol=0)
 
 
 @every_method
