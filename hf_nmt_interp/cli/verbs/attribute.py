@@ -22,7 +22,6 @@ Examples:
   hf-nmt-interp attribute --method attention --set layer=1 --set head=0 --format tsv "I like tea."
   hf-nmt-interp attribute --method attention --input train.en --target-file train.de --shards runs/explained
   hf-nmt-interp attribute --target "Ich mag Tee." --contrast Tee=Kaffee "I like tea."
-  hf-nmt-interp attribute --target "Ich mag Tee." --contrast "#2=▁Kaffee" --tokens "I like tea."
   hf-nmt-interp attribute --list-methods
 """
 
