@@ -49,6 +49,15 @@ def rows_among(numbers: Sequence[int]) -> Iterator[None]:
         raise error if error.row is None else error.at(row=numbers[error.row]) from error
 
 
+def install(extra: str) -> str:
+    """The remedy for a missing package of an extra.
+
+    >>> print(install("words"))
+    pip install -c constraints.txt -e ".[words]"
+    """
+    return f'pip install -c constraints.txt -e ".[{extra}]"'
+
+
 def printable(text: str) -> str:
     r"""Text in one line without control characters, which could control a terminal.
 

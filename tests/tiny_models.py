@@ -1,6 +1,6 @@
 """Tiny random translators of every supported family, built offline, for tests that need real forward passes.
 
-Every weight is drawn anew from the seed, with biases, norm weights and `final_logits_bias` away from their usual
+Every weight is drawn again from the seed, with biases, norm weights and `final_logits_bias` away from their usual
 0 and 1, so that a forgotten bias or a mixed-up norm shows.
 """
 

@@ -22,8 +22,8 @@ Examples:
         --dataset imdb --train train --valid test --punctuation separate --max_length 400 --max_valid 4000 --frozen
 
 Run the same command again to resume. The output folder contains a folder for each training run, with its checkpoints
-and `snapshots/`; `row.csv` with the rows of tables 5 and 3 (with BLEU: 6 and 4); `curves.csv` with all agreements at
-all steps; and `curves.svg`. `--on train` also writes them for a sample of the training set (tables 7 and 8,
+and `snapshots/`; `row.csv` with the rows of tables 5 and 3 (with BLEU also 6 and 4); `curves.csv` with all agreements
+at all steps; and `curves.svg`. `--on train` also writes them for a sample of the training set (tables 7 and 8,
 `*-train`). Classification also fits a logistic regression (table 11); `--frozen` trains only the attention (table 10).
 With `--set output=linear`, the row also has the agreement of the best attention and beta (appendix A.1).
 """
@@ -59,7 +59,7 @@ class StudyArguments:
     proxy_steps: int = option(0, "Training steps of the proxy; 0 for --max_steps.")
     frozen: bool = option(False, "Also train a model with everything but the attention frozen (table 10).")
     frozen_steps: int = option(0, "Training steps of that model; 0 for --max_steps.")
-    performance: str = option("accuracy", "Metric for xi: accuracy of words, or bleu of greedy translations.")
+    performance: str = option("accuracy", "Metric for xi: accuracy of words, or bleu of greedy translations as well.")
     bleu_sentences: int = option(200, "Sentences translated for BLEU at each evaluation.")
     on: list[str] = option(["valid"], "Sets to evaluate on: valid, train (a sample of --max_valid examples) or both.")
     text_field: str = option("text", "Name of the text field in --dataset, .csv, .jsonl or .parquet (classification).")

@@ -1,7 +1,7 @@
 """Word alignment from attribution (ding2019, sections 4 and 5); definitions: docs/methods.md, Word alignment."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
@@ -23,12 +23,21 @@ from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.parsing import Named
 from hf_nmt_interp.attribution.registry import make_method, parse_methods, word_settings
 from hf_nmt_interp.attribution.result import AttributionResult, AttributionResults
-from hf_nmt_interp.decoding.pairs import Pair, Pairs, Text
+from hf_nmt_interp.decoding.pairs import Pair, Pairs, Splitting, Text
 from hf_nmt_interp.decoding.translators import takes_names
 from hf_nmt_interp.errors import InputError, rows_among
 from hf_nmt_interp.models.families import any_parts
 from hf_nmt_interp.text.pharaoh import Links
-from hf_nmt_interp.text.tokens import Punctuation, Words, as_sentences, join_words, words_of
+from hf_nmt_interp.text.tokens import (
+    Encoded,
+    Punctuation,
+    Words,
+    as_sentences,
+    encode_source,
+    encode_target,
+    join_words,
+    words_of,
+)
 
 _MARK = re.compile(r"[^\w\s%&#@*/+=§°$€£]+")  # signs that are read as words do not count as punctuation
 
@@ -239,7 +248,10 @@ def align_words(
     >>> found.target_text, found.soft.shape
     ('Ich mag Tee.', (3, 3))
     """
-    method = method or ("smoothgrad" if settings else None)
+    if settings and not method:
+        name = min(settings)
+        problem, remedy = "is a setting of a method, but no method is named", 'name one, e.g. method="smoothgrad"'
+        raise InputError(name, settings[name], problem, remedy)
     explainers = make_aligners(model, method, **settings) if method else []
     if not method:
         any_parts(model)  # raises early for an unsupported model
@@ -259,7 +271,7 @@ def align_words(
     if not method and pairs:
         explainers = [own_aligner(model, pairs, batch_size)]
     results = [token_scores(explainer, pairs, batch_size) for explainer in explainers]
-    found = [_unaligned(s, t, text or "") for s, t, (_, text) in zip(sources, given, texts, strict=True)]
+    found: dict[int, WordAlignment] = {}
     for n, pair, each in zip(full, pairs, zip(*results, strict=True), strict=True):
         scores = combined_scores([word_scores(scores, pair.source, pair.target) for scores in each])
         text = texts[n][1] or " ".join(words_of(tokenizer, pair.ids.target_ids, is_target=True, words="spaces").words)
@@ -268,7 +280,9 @@ def align_words(
         else:
             links = extract_links(scores, extraction, threshold)
         found[n] = WordAlignment(pair.source.words, pair.target.words, text, scores, links)
-    return found
+    for n in {*range(len(texts))} - {*full}:
+        found[n] = _unaligned(tokenizer, sources[n], given[n] or "", splitting)
+    return [found[n] for n in range(len(texts))]
 
 
 @takes_names
@@ -320,13 +334,22 @@ def own_links(model: Any, pairs: Pairs, batch_size: int = 16) -> list[Links]:
     return found
 
 
-def _text(text: str | Sequence[str]) -> str:
+def _text(text: Text) -> str:
+    if isinstance(text, Encoded):
+        return text.token_words.text
     return text if isinstance(text, str) else join_words(text)[0]
 
 
-def _unaligned(source: Any, target: Any, target_text: str) -> WordAlignment:
-    words, others = (text.split() if isinstance(text, str) else list(text or ()) for text in (source, target))
-    return WordAlignment(words, others, target_text, np.full((len(others), len(words)), -np.inf), set())
+def _unaligned(tokenizer: Any, source: Text, target: Text, splitting: Splitting) -> WordAlignment:
+    """A pair with an empty side."""
+
+    def words(text: Text, encode: Callable[..., Encoded]) -> list[str]:
+        if isinstance(text, str):
+            text = encode(tokenizer, text, **splitting) if text.strip() else []
+        return text.token_words.words if isinstance(text, Encoded) else list(text)
+
+    own, others = words(source, encode_source), words(target, encode_target)
+    return WordAlignment(own, others, _text(target), np.full((len(others), len(own)), -np.inf), set())
 
 
 @overload
@@ -360,12 +383,11 @@ def align(
             are kept unchanged (the segmentation of gold links).
         targets: its translation or a list of them, in the same format; None lets the model translate.
         method: an attribution method; None for the model's alignment head, or without one its own best attention
-            (`own_attention`; stored if chosen on at least 100 words), or `smoothgrad` if settings are given; `lrp`
-            explains the logit of the label here.
+            (`own_attention`; stored if chosen on at least 100 words); `lrp` explains the logit of the label here.
             Several, e.g. `attention+saliency:aggregate=li2016`, are combined by the geometric mean of p(i | t).
         settings: `batch_size`; `extraction` and `threshold`, see `extract_links`; `extraction="subword_argmax"`, see
             `subword_links`; `punctuation` and `words`, see `encode_source`; `generate`, arguments of `generate()`; all
-            others are settings of the method.
+            others are settings of the named method.
 
     Returns:
         A set of links (source word, target word) for one sentence, a list of sets for a list.

@@ -179,7 +179,7 @@ def gradient_importance(model: Any, batch: Batch, translator: Parts | None = Non
     Returns:
         [B, T, S]; 0 at padding.
     """
-    (found,), _ = step_gradients(
+    (found,), *_ = step_gradients(
         model, translator or parts(model), batch.take(slice(None)), ["memory"], make_score(model, "probability"),
         lambda gradient, _: gradient.norm(dim=-1), rows=_STEPS * batch.input_ids.numel(),
     )  # fmt: skip

@@ -79,7 +79,7 @@ def _of_words(model: Any, batch: Batch, replacement: str) -> Tensor:
     if replacement == "worst":  # the model's own lookup: BART scales inside
         ids = torch.arange(embedding.num_embeddings, device=batch.input_ids.device)
         table, width = embedding(ids).detach() * taken.encoder.scale, len(ids)
-    (found,), _ = step_gradients(
+    (found,), *_ = step_gradients(
         model, taken, batch.take(slice(None)), ["source"], make_score(model, "log_probability"),
         lambda gradient, vector: _change(-gradient, vector, table), rows=max(1, _NUMBERS // width),
     )  # fmt: skip

@@ -4,7 +4,6 @@ Deleting a source word lowers the probability of the target words that translate
 source word, so it is only done for a few sentences, and the layer and head whose links agree best with it are chosen.
 """
 
-import hashlib
 import json
 import logging
 from collections.abc import Iterable, Sequence
@@ -24,6 +23,7 @@ from hf_nmt_interp.decoding.batch import Batch, Translation, batch_of, evaluatin
 from hf_nmt_interp.decoding.pairs import Pair, Pairs, Text
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import Parts, any_parts, capacity
+from hf_nmt_interp.models.loading import weights_fingerprint
 from hf_nmt_interp.text.files import write_whole
 from hf_nmt_interp.text.pharaoh import Links
 
@@ -125,11 +125,9 @@ def _version(model: Any) -> int:
 
 
 def _fingerprint(model: Any) -> str:
-    """Fingerprint of all weights except those of an alignment head, which does not affect the attention."""
-    digest = hashlib.sha256(type(model).__name__.removeprefix("Aligned").encode())
-    for weight in [w for name, w in model.state_dict().items() if not name.startswith("alignment_head.")]:
-        digest.update(weight.detach().float().cpu().numpy().tobytes())
-    return digest.hexdigest()[:16]
+    """Name of a model by its weights, except those of an alignment head, which does not affect the attention."""
+    kind = type(model).__name__.removeprefix("Aligned")
+    return f"{kind}-{weights_fingerprint(model, without=('alignment_head.',))}"
 
 
 def choose_attention(model: Any, pairs: Pairs, batch_size: int = 16) -> AttentionChoice:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from hf_nmt_interp.analysis.stepwise import stepwise_links
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, install
 from hf_nmt_interp.text.corpus import Pair
 from hf_nmt_interp.text.pharaoh import Links, parse_links
 
@@ -25,8 +25,7 @@ def eflomal_links(pairs: Sequence[Pair], training: Iterable[Pair]) -> tuple[list
     try:
         from eflomal import Aligner
     except ImportError as error:
-        remedy = 'pip install -c constraints.txt -e ".[yardstick]"'
-        raise InputError("eflomal", None, "is not installed", remedy) from error
+        raise InputError("eflomal", None, "is not installed", install("yardstick")) from error
     with TemporaryDirectory() as folder:
         sides = [Path(folder, name) for name in ("source", "target")]
         with sides[0].open("w", encoding="utf-8") as source, sides[1].open("w", encoding="utf-8") as target:

@@ -5,7 +5,7 @@ Definitions: docs/methods.md, Attribution result.
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -49,11 +49,11 @@ class Scores:
         return cls(source, prefix, decoder[..., 0].contiguous(), log_probs, **more)
 
     @classmethod
-    def join(cls, parts: Sequence["Scores"]) -> "Scores":
-        """Scores of the sentences of several batches that are padded to the same lengths."""
+    def join(cls, parts: Sequence["Scores"], how: Callable[[list[Tensor]], Tensor] = torch.cat) -> "Scores":
+        """Scores of the sentences of several batches that are padded to the same lengths, in the order of `how`."""
         found: dict[str, Any] = {}
         for name, first in vars(parts[0]).items():
-            found[name] = None if first is None else torch.cat([getattr(part, name) for part in parts])
+            found[name] = None if first is None else how([getattr(part, name) for part in parts])
         return cls(**found)
 
 
@@ -69,6 +69,7 @@ class AttributionMethod(ABC):
             meaningful.
         word_settings: settings to explain the words of a given target, if the defaults explain other words.
         contrasts: whether it explains a score of the label, which can be compared with that of another label.
+        gap: what a result's conservation gap is, for readers.
         aligns_online: whether the scores of a token are known while `generate()` runs; the method then has `cross`,
             `shifted` and `weights`, like `AttentionWeights`.
         memory: set by methods with `max_memory`: batches are explained in parts that fit.
@@ -78,6 +79,7 @@ class AttributionMethod(ABC):
     shares_total: ClassVar[bool] = False
     word_settings: ClassVar[Mapping[str, Any]] = {}
     contrasts: ClassVar[bool] = False
+    gap: ClassVar[str] = "relevance lost or made up"
     aligns_online: ClassVar[bool] = False
     memory: Memory | None = None
 

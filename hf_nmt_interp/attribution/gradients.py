@@ -20,9 +20,9 @@ from transformers import PreTrainedModel
 from hf_nmt_interp.attribution.quantised import check_gradients
 from hf_nmt_interp.attribution.scores import Score, Scoring
 from hf_nmt_interp.attribution.tape import REGISTERING, Tape
-from hf_nmt_interp.attribution.threads import shares, side_by_side, thread_count, workers
+from hf_nmt_interp.attribution.threads import interleave, shares, side_by_side, thread_count, workers
 from hf_nmt_interp.attribution.walk import Record, Reduce, carry_back
-from hf_nmt_interp.decoding.batch import Batch, label_log_probs, run_model
+from hf_nmt_interp.decoding.batch import Batch, first_choices, label_log_probs, run_model
 from hf_nmt_interp.decoding.precision import NarrowProducts
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import Parts, Stack
@@ -44,7 +44,7 @@ def step_gradients(
     values: Mapping[str, Tensor] = _NONE,
     rows: int = _CACHED_ROWS,
     products: torch.dtype | None = None,
-) -> tuple[list[Tensor], Tensor]:
+) -> tuple[list[Tensor], Tensor, Tensor]:
     """Gradients of every step's score with respect to every vector of the leaves, each reduced to a number.
 
     Args:
@@ -60,7 +60,8 @@ def step_gradients(
         products: dtype in which float32 weights are multiplied; None for their own.
 
     Returns:
-        For each leaf its numbers [B, T, L], 0 at padding, and log-probabilities [B, T] of the labels.
+        For each leaf its numbers [B, T, L], 0 at padding; log-probabilities [B, T] of the labels; whether they are the
+        model's first choices [B, T].
     """
     if any(weight.is_inference() for weight in model.parameters()):
         remedy = "load the model outside of torch.inference_mode()"
@@ -70,7 +71,7 @@ def step_gradients(
     with workers(model.device):
         budget = max(1, rows // thread_count())
 
-        def some(share: slice) -> tuple[list[Tensor], Tensor]:
+        def some(share: slice) -> tuple[list[Tensor], Tensor, Tensor]:
             moved, own = ({name: x[share] for name, x in given.items()} for given in (offsets, values))
             return _gradients(
                 model, parts, batch.take(share), leaves, score, reduce, moved, own, budget, by_hand, products
@@ -78,19 +79,9 @@ def step_gradients(
 
         pieces = shares(len(batch.labels)) if len(batch.labels) > 1 else [slice(None)]
         found = side_by_side(some, pieces)
-    numbers, log_probs = zip(*found, strict=True)
-    together = [_interleave(tensors) for tensors in (*zip(*numbers, strict=True), log_probs)]
-    return together[:-1], together[-1]
-
-
-def _interleave(pieces: Sequence[Tensor]) -> Tensor:
-    """The rows [B, ...] from pieces that contain every n-th row, see `shares`."""
-    if len(pieces) == 1:
-        return pieces[0]
-    found = pieces[0].new_empty(sum(map(len, pieces)), *pieces[0].shape[1:])
-    for first, piece in enumerate(pieces):
-        found[first :: len(pieces)] = piece
-    return found
+    numbers, log_probs, chosen = zip(*found, strict=True)
+    together = [interleave(tensors) for tensors in (*zip(*numbers, strict=True), log_probs, chosen)]
+    return together[:-2], together[-2], together[-1]
 
 
 def _gradients(
@@ -105,7 +96,7 @@ def _gradients(
     rows: int,
     by_hand: bool,
     products: torch.dtype | None,
-) -> tuple[list[Tensor], Tensor]:
+) -> tuple[list[Tensor], Tensor, Tensor]:
     """`step_gradients` of a batch that one thread runs forward."""
     clean: dict[str, Tensor] = {}
     inputs: dict[str, Tensor] = {}
@@ -130,7 +121,7 @@ def _gradients(
             context.enter_context(_LEAVES[name](parts, leaf(name)))
         cores = [attention.core for attention in parts.all_attentions]
         tape = context.enter_context(Tape([*parts.operations[:-1], *cores] if by_hand else [parts.projection]))
-        explained, log_probs = _step_scores(run_model(model, batch.inputs()).logits, batch.labels, scoring)
+        explained, log_probs, chosen = _step_scores(run_model(model, batch.inputs()).logits, batch, scoring)
         state = tape.output(parts.decoder.operations[-1]) if by_hand else tape.input(parts.projection)
         (gradient,) = torch.autograd.grad(explained.sum(), state, retain_graph=not by_hand)
     if by_hand:
@@ -139,14 +130,14 @@ def _gradients(
         steps = max(1, rows // sum(x.shape[0] * x.shape[1] for x in inputs.values())) if parts.cross else 0
         found = _by_autograd(state, gradient, inputs, clean, reduce, steps)
     real = batch.attention_mask[:, None] != 0
-    return [found[name] * (1 if name == "decoder" else real) for name in leaves], log_probs.detach()
+    return [found[name] * (1 if name == "decoder" else real) for name in leaves], log_probs, chosen
 
 
-def _step_scores(logits: Tensor, labels: Tensor, scoring: Scoring) -> tuple[Tensor, Tensor]:
-    """The score to differentiate and log-probabilities [B, T]; the logits, the largest tensor, are not kept."""
+def _step_scores(logits: Tensor, batch: Batch, scoring: Scoring) -> tuple[Tensor, Tensor, Tensor]:
+    """The score to differentiate, log-probabilities and first choices [B, T]; the large logits are not kept."""
     with torch.no_grad():
-        log_probs = label_log_probs(logits, labels)
-    return scoring(logits).masked_fill(labels == -100, 0), log_probs
+        log_probs, chosen = label_log_probs(logits, batch.labels), first_choices(logits, batch)
+    return scoring(logits).masked_fill(batch.labels == -100, 0), log_probs, chosen
 
 
 @contextmanager
@@ -212,11 +203,14 @@ _LEAVES: Mapping[str, Callable[[Parts, Change], AbstractContextManager[None]]] =
 
 
 def is_plain(model: PreTrainedModel) -> bool:
-    """Whether a model computes what its family computes: no custom modules, hooks or attention functions."""
+    """Whether a model computes what its family computes: no custom modules, hooks or attention functions.
+
+    Classes that do not change the family's outputs say so in their own body: `same_outputs = True`.
+    """
     if everywhere._global_forward_hooks or everywhere._global_forward_pre_hooks:
         return False
     own = all(
-        type(module).__module__.startswith(("torch.nn.", "transformers."))
+        (type(module).__module__.startswith(("torch.nn.", "transformers.")) or vars(type(module)).get("same_outputs"))
         and not (module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
         for module in model.modules()
     )

@@ -16,7 +16,7 @@ from hf_nmt_interp.attribution.baselines import baseline_vector
 from hf_nmt_interp.attribution.gradients import embeddings, step_gradients
 from hf_nmt_interp.attribution.memory import Memory
 from hf_nmt_interp.attribution.scores import make_score
-from hf_nmt_interp.attribution.smoothing import clean_log_probs
+from hf_nmt_interp.attribution.smoothing import clean_labels
 from hf_nmt_interp.decoding.batch import Batch, run_model
 from hf_nmt_interp.decoding.precision import PRECISIONS, product_precision
 from hf_nmt_interp.errors import InputError, check_choice
@@ -45,6 +45,7 @@ class IntegratedGradients(AttributionMethod):
 
     name = "integrated_gradients"
     contrasts = True
+    gap = "error of the integral, in units of the score"
 
     def __init__(
         self,
@@ -96,7 +97,8 @@ class IntegratedGradients(AttributionMethod):
         T = batch.labels.shape[1]
         source, decoder = total["source"], total.get("decoder", whole.new_zeros(len(whole), T, T))
         gap = (source.sum(-1) + decoder.sum(-1) - whole).abs().masked_fill(~self.score.steps(batch), 0).amax(-1)
-        return Scores.from_inputs(source, decoder, clean_log_probs(self.model, batch), conservation_gap=gap)
+        log_probs, chosen = clean_labels(self.model, batch)
+        return Scores.from_inputs(source, decoder, log_probs, conservation_gap=gap, chosen=chosen)
 
     def _ways(self, batch: Batch) -> dict[str, Tensor]:
         """Paths from the baseline to the embeddings [B, L, d] of each side."""
@@ -112,7 +114,7 @@ class IntegratedGradients(AttributionMethod):
         """Gradients times the path [n, T, L] of copies of some rows, each at its point of the path."""
         values = {name: way[rows] for name, way in ways.items()}
         offsets = {name: way * (way.new_tensor(at) - 1)[:, None, None] for name, way in values.items()}
-        found, _ = step_gradients(
+        found, *_ = step_gradients(
             self.model, self.parts, batch.take(rows), self.leaves, self.score,
             lambda gradient, way: (gradient * way).sum(-1), offsets=offsets, values=values, rows=self.memory.rows,
             products=self.products,

@@ -3,7 +3,7 @@
 Definitions: docs/methods.md, LRP.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import Parameter
 from typing import Any
 
@@ -20,7 +20,7 @@ from hf_nmt_interp.attribution.parsing import parse_named
 from hf_nmt_interp.attribution.recording import Recording, normed
 from hf_nmt_interp.attribution.rules import RULES, make_rule, rule_settings
 from hf_nmt_interp.attribution.tape import widened
-from hf_nmt_interp.attribution.threads import side_by_side, thread_count, workers
+from hf_nmt_interp.attribution.threads import Found, interleave, shares, side_by_side, thread_count, workers
 from hf_nmt_interp.decoding.batch import Batch, evaluating, label_log_probs, make_batch
 from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.models.families import Attention, FeedForward, Stack, Sublayer
@@ -32,9 +32,9 @@ _CHOICES = {"logit": ("top1", "label"), "attention": ("full", "values"), "norm":
 class LRP(LayeredMethod):
     """Starts each step with relevance 1 on one logit and propagates it back to the input tokens.
 
-    One forward pass is recorded for the whole batch; the backward walk propagates all steps of a sentence. The total
-    of source, prefix and start stays 1, except for rules that let biases keep their part. With a contrast, relevance
-    starts on the difference of the two logits.
+    Each thread records one forward pass of its sentences; the backward walk propagates all steps of a sentence. The
+    total of source, prefix and start stays 1, except for rules that let biases keep their part. With a contrast,
+    relevance starts on the difference of the two logits.
 
     Args:
         model: any supported translator.
@@ -102,12 +102,22 @@ class LRP(LayeredMethod):
     def explain(self, batch: Batch) -> Scores:
         """Relevance of every token for every step of a batch."""
         with workers(self.model.device):
-            recording, chosen, log_probs = self._record(batch)
-            walks = self._walks(recording, chosen)
+            return Scores.join(self._on_threads(self._explain, batch), interleave)
+
+    def _on_threads(self, work: Callable[[Batch, int], Found], batch: Batch) -> list[Found]:
+        """What `work` makes of the sentences of each thread, given how many threads work at the same time.
+
+        With fewer sentences than threads, the threads share each walk.
+        """
+        pieces = shares(len(batch.labels)) if len(batch.labels) >= thread_count() else [slice(None)]
+        return side_by_side(lambda piece: work(batch.take(piece), len(pieces)), pieces)
+
+    def _explain(self, batch: Batch, together: int) -> Scores:
+        recording, chosen, log_probs = self._record(batch)
         source = log_probs.new_zeros(*batch.labels.shape, batch.input_ids.shape[1])
         decoder = log_probs.new_zeros(*batch.labels.shape, batch.labels.shape[1])
         absorbed = torch.zeros_like(log_probs)
-        for walk in walks:
+        for walk in self._walks(recording, chosen, together):
             source[walk.b, walk.steps, : walk.S] = walk.source
             decoder[walk.b, walk.steps, : walk.T] = walk.prefix
             absorbed[walk.b, walk.steps] = walk.absorbed
@@ -144,19 +154,21 @@ class LRP(LayeredMethod):
 
     def head_relevance_sums(self, batch: Batch) -> dict[str, Tensor]:
         """Sum over the steps of each sentence of each head's share of its layer's relevance: {kind: [B, L, H]}."""
-        found = [self._head_relevance_sums(part) for part in self.memory.parts(batch)]
+        found = []
+        with evaluating(self.model), workers(self.model.device):
+            for part in self.memory.parts(batch):
+                sums = self._on_threads(self._head_relevance_sums, part)
+                found.append({kind: interleave([piece[kind] for piece in sums]) for kind in KINDS})
         return {kind: torch.cat([sums[kind] for sums in found]) for kind in KINDS}
 
-    def _head_relevance_sums(self, batch: Batch) -> dict[str, Tensor]:
+    def _head_relevance_sums(self, batch: Batch, together: int) -> dict[str, Tensor]:
         """The same for a part that fits into memory."""
         kinds = {kind: self.parts.attentions(kind) for kind in KINDS}
         like: dict[str, Any] = {"dtype": torch.float64, "device": self.model.device}
         size = len(batch.labels)
         total = {kind: torch.zeros(size, len(a), a[0].all_heads, **like) for kind, a in kinds.items()}
-        with evaluating(self.model), workers(self.model.device):
-            recording, chosen, _ = self._record(batch)
-            walks = self._walks(recording, chosen)
-        for walk in walks:
+        recording, chosen, _ = self._record(batch)
+        for walk in self._walks(recording, chosen, together):
             for kind, layers in kinds.items():
                 for row, attention in zip(total[kind][walk.b], layers, strict=True):
                     if attention.heads:
@@ -195,28 +207,21 @@ class LRP(LayeredMethod):
         recording.verify(chosen)
         return recording, chosen, log_probs
 
-    def _walks(self, recording: Recording, chosen: Tensor) -> list["_Walk"]:
-        """The finished and checked walks of each sentence, one for each block of steps."""
+    def _walks(self, recording: Recording, chosen: Tensor, together: int) -> Iterator["_Walk"]:
+        """The finished and checked walks of each sentence, one for each block of steps.
+
+        `together` is the number of threads that walk at the same time.
+        """
         batch = recording.batch
-        together = thread_count() if len(batch.labels) >= thread_count() else 1  # otherwise threads share a walk
-        walks = []
         for b, (S, T) in enumerate(zip(batch.source_lengths, batch.target_lengths, strict=True)):
             # about ten tensors [tokens, steps, units] are alive at the widest point
             one = 10 * max(S, T) * self.memory.widest * recording.logits.element_size()
             size = max(1, self.memory.half // together // one)
-            blocks = [slice(start, min(start + size, T)) for start in range(0, T, size)]
-            walks += [_Walk(self, recording, chosen, b, (S, T), steps) for steps in blocks]
-
-        def run(walk: _Walk) -> None:
-            walk.run()
-            self._check_gap(walk)
-
-        if together > 1:
-            side_by_side(run, walks)
-        else:
-            for walk in walks:
-                run(walk)
-        return walks
+            for start in range(0, T, size):
+                walk = _Walk(self, recording, chosen, b, (S, T), slice(start, min(start + size, T)))
+                walk.run()
+                self._check_gap(walk)
+                yield walk
 
 
 class _Walk:
@@ -256,7 +261,7 @@ class _Walk:
         # above the last self-attention, a step only has relevance at its own position
         self.prefix = self._stack(relevance, self.parts.decoder, self._own)
         self.source = self._stack(self.memory, self.parts.encoder, self._all)
-        del self.memory  # the results are kept until all walks are done
+        del self.memory  # the walk's results are kept longer
 
     def _in(self, module: nn.Module, length: int) -> Tensor:
         return self.recording.input(module)[self.b, :length]

@@ -13,7 +13,7 @@ from hf_nmt_interp.attribution.base import AttributionMethod, Scores
 from hf_nmt_interp.attribution.gradients import step_gradients
 from hf_nmt_interp.attribution.memory import Memory
 from hf_nmt_interp.attribution.scores import make_score
-from hf_nmt_interp.attribution.smoothing import Noise, clean_log_probs
+from hf_nmt_interp.attribution.smoothing import Noise, clean_labels
 from hf_nmt_interp.attribution.walk import Reduce
 from hf_nmt_interp.decoding.batch import Batch
 from hf_nmt_interp.decoding.precision import PRECISIONS, product_precision
@@ -90,14 +90,16 @@ class Saliency(AttributionMethod):
     def explain(self, batch: Batch) -> Scores:
         """Saliency of every token for every step of a batch."""
         if not self.noise.copies:
-            return Scores.from_inputs(*self._one_pass(batch))
+            source, decoder, log_probs, chosen = self._one_pass(batch)
+            exact = self.products is None  # rounded products may change first choices
+            return Scores.from_inputs(source, decoder, log_probs, chosen=chosen if exact else None)
         (source, decoder, noisy), _ = self.noise.mean(batch, self.memory.sentences(batch), self._noisy_pass)
-        clean = clean_log_probs(self.model, batch)
+        clean, chosen = clean_labels(self.model, batch)
         self.noise.check(batch, clean, noisy)
-        return Scores.from_inputs(source, decoder, clean)
+        return Scores.from_inputs(source, decoder, clean, chosen=chosen)
 
     def _noisy_pass(self, batch: Batch, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        source, decoder, log_probs = self._one_pass(batch, noise)
+        source, decoder, log_probs, _ = self._one_pass(batch, noise)
         if self.average == "raw":
             return source, decoder, log_probs
         source, decoder = source.clamp(min=0), decoder.clamp(min=0)
@@ -105,15 +107,15 @@ class Saliency(AttributionMethod):
         total = total.masked_fill(total == 0, torch.inf)  # a copy without positive saliency counts as 0
         return source / total, decoder / total, log_probs
 
-    def _one_pass(self, batch: Batch, noise: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores [B, T, S] and [B, T, T] of the source's and the decoder's inputs, and log-probabilities [B, T]."""
+    def _one_pass(self, batch: Batch, noise: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Scores [B, T, S] and [B, T, T] of the two sides' inputs, log-probabilities and first choices [B, T]."""
         leaves, rows = ("source", "decoder"), self.memory.rows
         offsets = {} if noise is None else {"source": noise}
-        (source, decoder), log_probs = step_gradients(
+        (source, decoder), log_probs, chosen = step_gradients(
             self.model, self.parts, batch, leaves, self.score, self.reduce, offsets=offsets, rows=rows,
             products=self.products,
         )  # fmt: skip
-        return source, decoder, log_probs
+        return source, decoder, log_probs, chosen
 
 
 class SmoothGrad(Saliency):

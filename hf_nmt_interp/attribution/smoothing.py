@@ -16,7 +16,7 @@ from hf_nmt_interp.attribution.attention import AttentionWeights
 from hf_nmt_interp.attribution.base import Scores
 from hf_nmt_interp.attribution.gradients import embeddings
 from hf_nmt_interp.attribution.memory import Memory
-from hf_nmt_interp.decoding.batch import Batch, label_log_probs, run_model
+from hf_nmt_interp.decoding.batch import Batch, first_choices, label_log_probs, run_model
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import Stack
 
@@ -149,9 +149,10 @@ class Noise:
 
 
 @torch.no_grad()
-def clean_log_probs(model: PreTrainedModel, batch: Batch) -> Tensor:
-    """Log-probabilities [B, T] of the labels without noise."""
-    return label_log_probs(run_model(model, batch.inputs()).logits, batch.labels)
+def clean_labels(model: PreTrainedModel, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Log-probabilities [B, T] of the labels without noise, and whether they are the model's first choices."""
+    logits = run_model(model, batch.inputs()).logits
+    return label_log_probs(logits, batch.labels), first_choices(logits, batch)
 
 
 class SmoothedAttention(AttentionWeights):
@@ -204,6 +205,6 @@ class SmoothedAttention(AttentionWeights):
             return scores.source, scores.prefix, scores.start, scores.log_probs
 
         (source, prefix, start, noisy), _ = self.noise.mean(batch, self.memory.sentences(batch), one_pass)
-        clean = clean_log_probs(self.model, batch)
+        clean, chosen = clean_labels(self.model, batch)
         self.noise.check(batch, clean, noisy)
-        return Scores(source, prefix, start, clean)
+        return Scores(source, prefix, start, clean, chosen=chosen)

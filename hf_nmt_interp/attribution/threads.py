@@ -6,13 +6,14 @@ another process keeps a core busy; therefore each thread gets whole sentences, t
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -98,3 +99,17 @@ def shares(length: int) -> list[slice]:
     """
     count = min(thread_count(), length)
     return [slice(start, None, count) for start in range(count)]
+
+
+def interleave(pieces: Sequence[Tensor]) -> Tensor:
+    """The rows [B, ...] from pieces that contain every n-th row, see `shares`.
+
+    >>> interleave([torch.tensor([0, 2]), torch.tensor([1])])
+    tensor([0, 1, 2])
+    """
+    if len(pieces) == 1:
+        return pieces[0]
+    found = pieces[0].new_empty(sum(map(len, pieces)), *pieces[0].shape[1:])
+    for first, piece in enumerate(pieces):
+        found[first :: len(pieces)] = piece
+    return found

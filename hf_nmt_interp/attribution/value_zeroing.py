@@ -40,7 +40,9 @@ class ValueZeroing(LayeredMethod):
         self.memory: Memory = Memory(model, self.parts, max_memory)
         if model.dtype not in (torch.float32, torch.float64):
             problem = f"{self.title} needs float32 or float64, not {model.dtype}"
-            raise InputError("model", None, problem, "convert it with model.float()")
+            raise InputError(
+                "model", None, problem, "convert it with model.float(), or load it without dtype (--dtype)"
+            )
 
     @torch.no_grad()
     def explain(self, batch: Batch) -> Scores:

@@ -5,18 +5,23 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any, get_args
 
 from hf_nmt_interp.cli.paths import Figure, InputFile, OutputFile
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text.corpus import Pair, read_lines, read_parallel
 from hf_nmt_interp.text.pharaoh import Links, read_gold
-from hf_nmt_interp.text.tokens import check_text
+from hf_nmt_interp.text.segmenters import WORDS, word_rule
+from hf_nmt_interp.text.tokens import Punctuation, check_text
 
 MODEL = "demo:en-de"
 OUTPUT_FORMATS = ("table", "json", "tsv", "html")
 _ENDINGS = {".json": "json", ".jsonl": "json", ".tsv": "tsv", ".csv": "csv", ".html": "html", ".htm": "html"}
 _ENDINGS |= {".parquet": "parquet"}
 _MOST_BEAMS = 1000  # more would not fit into memory
+# how text is split into words: where people read it, and in Pharaoh files
+DISPLAYED = {"words": "pieces", "punctuation": "separate"}
+PHARAOH = {"words": "spaces", "punctuation": "attached"}
 _LINES = ("text", "pharaoh")  # formats of files that may have any other extension, e.g. a language code,
 _PICTURES = (*Figure.endings, ".jpg", ".jpeg")  # but not these
 
@@ -65,6 +70,24 @@ def add_sentences(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="sentences to translate, or - for stdin")
     parser.add_argument("--input", type=InputFile, metavar="FILE", help="one sentence per line, UTF-8 (- for stdin)")
     parser.add_argument("--limit", type=positive, metavar="N", help="use only the first N sentences")
+
+
+def add_splitting(
+    parser: argparse._ActionsContainer, level: argparse._ActionsContainer | None = None, by_format: bool = False
+) -> None:
+    """`--words` (in the group `level`, if given) and `--punctuation`: the arguments of `splitting`.
+
+    With `by_format` they are None by default, and the verb chooses `DISPLAYED` or `PHARAOH`.
+    """
+    shown = DISPLAYED
+    if by_format:
+        shown = {name: f"{value} for JSON, otherwise {PHARAOH[name]}" for name, value in DISPLAYED.items()}
+    help = f"what a word is in text without spaces: {', '.join(WORDS)} (default: {shown['words']})"
+    (level or parser).add_argument("--words", nargs="?", const="pieces", choices=WORDS, metavar="NAME", help=help)
+    help = "separate: punctuation marks are words; attached: they belong to the word they touch"
+    help = f"{help} (default: {shown['punctuation']})"
+    parser.add_argument("--punctuation", choices=get_args(Punctuation), help=help)
+    parser.set_defaults(**dict.fromkeys(DISPLAYED) if by_format else DISPLAYED)
 
 
 def add_reverse_prefix(parser: argparse._ActionsContainer) -> None:
@@ -151,6 +174,12 @@ def labelled(names: Sequence[str], argument: str) -> dict[str, str]:
             raise InputError(argument, None, f"two models are called {label!r}", f"give labels, e.g. {label}2={name}")
         found[label] = name
     return found
+
+
+def splitting(args: argparse.Namespace) -> dict[str, Any]:
+    """The argument `splitting` of `Pairs`; verbs without `add_splitting` leave punctuation attached."""
+    words, punctuation = getattr(args, "words", "pieces"), getattr(args, "punctuation", "attached")
+    return {"words": word_rule(words), "punctuation": punctuation}
 
 
 def generate_options(args: argparse.Namespace) -> dict[str, float]:

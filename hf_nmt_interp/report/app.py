@@ -12,7 +12,7 @@ from hf_nmt_interp.analysis.masking import Masked, mask_words
 from hf_nmt_interp.attribution.api import attribute
 from hf_nmt_interp.attribution.registry import METHODS
 from hf_nmt_interp.attribution.result import AttributionResult
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, install
 from hf_nmt_interp.report.html import frame, render
 from hf_nmt_interp.report.records import record
 
@@ -83,7 +83,7 @@ def make_app(translators: Translators, title: str = "Where does each word come f
     try:
         import gradio as gr
     except ImportError as error:
-        raise InputError("app", None, "needs gradio", 'install the extra: pip install "hf_nmt_interp[app]"') from error
+        raise InputError("app", None, "gradio is not installed", install("app")) from error
     labels, folder = list(translators), Path(tempfile.mkdtemp(prefix="hf_nmt_interp_"))
 
     def show(

@@ -10,6 +10,7 @@ from hf_nmt_interp.studies.attention_learning import (
     LEVELS,
     MEASURES,
     PAIRS,
+    PERFORMANCES,
     Row,
     learning_curves,
     read_runs,
@@ -35,20 +36,23 @@ def write_learning(
     Args:
         folder: folder of the study.
         paper: dataset of the paper whose rows are shown for comparison.
-        performance: metric for xi, "accuracy" or "bleu".
+        performance: metric for xi; "accuracy", or "bleu" for two tables, one with each metric.
         on: sets whose snapshots are read; "train" has separate files, whose names end in `-train`.
     """
-    texts = []
+    check_choice("performance", performance, PERFORMANCES)
+    texts, metrics = [], dict.fromkeys((performance, "accuracy"))  # accuracy is always measured
     for name in on:
         runs, ending = read_runs(folder, name), "" if name == "valid" else f"-{name}"
         curves = {measure: learning_curves(runs, measure) for measure in MEASURES}
-        found = {measure: table_row(rows, performance) for measure, rows in curves.items()}
-        cells = [{"measure": measure, "performance": performance} | row for measure, row in found.items()]
+        cells = []
+        for metric in metrics:
+            found = {measure: table_row(rows, metric) for measure, rows in curves.items()}
+            cells += [{"measure": measure, "performance": metric} | row for measure, row in found.items()]
+            if title := [f"on {name}"] * (len(on) > 1) + [f"ξ by {metric}"] * (len(metrics) > 1):
+                texts.append(f"{', '.join(title)}:")
+            texts.append(learning_text(found, paper, metric, name))
         write_whole(Path(folder, f"row{ending}.csv"), csv_text(cells))
         plot_agreement(curves["agreement"], Path(folder, f"curves{ending}.svg"))
-        if len(on) > 1:
-            texts.append(f"on {name}:")
-        texts.append(learning_text(found, paper, performance, name))
     return "\n\n".join(texts)
 
 

@@ -13,7 +13,7 @@ from markupsafe import escape
 from hf_nmt_interp.analysis.head_maps import HeadMaps
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.attribution.scores import compares_prefixes
-from hf_nmt_interp.report.records import linked_sources, method_name, record, shares
+from hf_nmt_interp.report.records import gap_name, linked_sources, method_name, record, shares
 
 _DIGITS = 4  # significant digits of every number on the page
 Results = Iterable[AttributionResult]
@@ -102,6 +102,7 @@ def _level(result: AttributionResult) -> dict[str, Any]:
     links = None if result.links is None else linked_sources(result)
     diverges = result.contrast is not None and compares_prefixes(result.settings)
     found = {name: whole[name] for name in (*kept, "log_probs", "conservation_gap")}
+    found["gap"] = gap_name(result)
     return found | {"shares": share, "links": links, "contrast": result.contrast, "diverges": diverges}
 
 

@@ -21,7 +21,7 @@ from hf_nmt_interp.text.tables import csv_text
 
 Head = tuple[str, int, int]  # kind, layer, number
 RESULTS, REPORT, GATES = "results.json", "heads.json", "gates.csv"
-DECIDED = 0.05  # a gate is decided if its probability of being open is this close to 0 or 1
+DECIDED = 0.05  # a gate is decided if the probability that it is 0, or that it is 1, is this close to 1
 
 
 @dataclass
@@ -34,7 +34,7 @@ class PrunedModel:
     penalty: float | None  # lambda of the run, None before pruning
     scores: dict[str, float]  # of the test, e.g. {"test_bleu": 40.1}
     roles: dict[Head, list[str]]  # from a report, if there is one; sorted by relevance before pruning
-    decided: float | None = None  # share of the gates that are nearly open or nearly closed at the end
+    decided: float | None = None  # share of the gates that are almost surely 0 or 1 at the end
     scratch: float | None = None  # BLEU of a model trained from scratch with the same heads
 
     def row(self) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def read_runs(
         try:
             found = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
             models.append(model_of(folder.name, found["pruned"], found["penalty"], rows))
-            models[-1].decided = decided_gates(folder / GATES) if (folder / GATES).exists() else None
+            models[-1].decided = decided_gates(folder) if (folder / GATES).exists() else None
         except (OSError, KeyError, TypeError, ValueError) as error:  # missing, another file, or incomplete
             remedy = "it is written at the end of a run"
             raise InputError(str(folder), None, f"has no {RESULTS} of train_l0.py", remedy) from error
@@ -102,12 +102,25 @@ def read_runs(
     return [model_of("before", first, None, report), *models]
 
 
-def decided_gates(history: str | Path) -> float:
-    """Share of the gates whose last probability of being open is within `DECIDED` of 0 or 1 (they are bimodal)."""
-    rows = list(csv.DictReader(Path(history).read_text(encoding="utf-8").splitlines()))
+def decided_gates(folder: str | Path) -> float:
+    """Share of the gates of a run that are closed or fully open: P(g = 0) or P(g = 1) is above 1 - `DECIDED`.
+
+    P(g > 0), the column `open`, is not enough: a new gate with log_alpha = 3 has 0.98, but P(g = 1) = 0.90.
+    """
+    import torch
+
+    from hf_nmt_interp.models.gated.gates import HardConcreteGate
+
+    rows = list(csv.DictReader(Path(folder, GATES).read_text(encoding="utf-8").splitlines()))
     last = max(int(row["step"]) for row in rows)
-    ends = [float(row["open"]) for row in rows if int(row["step"]) == last]
-    return sum(min(end, 1 - end) <= DECIDED for end in ends) / len(ends)
+    ends = [float(row["log_alpha"]) for row in rows if int(row["step"]) == last]
+    config = Path(folder, "gated", "config.json")
+    found = json.loads(config.read_text(encoding="utf-8")) if config.exists() else {}
+    settings = {name: found[f"gate_{name}"] for name in ("temperature", "stretch") if f"gate_{name}" in found}
+    gate = HardConcreteGate(len(ends), **settings)
+    with torch.no_grad():
+        gate.log_alpha.copy_(torch.tensor(ends))
+        return (torch.maximum(gate.p_zero(), gate.p_one()) >= 1 - DECIDED).double().mean().item()
 
 
 def _bleu_of(folder: str | Path) -> float:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.registry import METHODS
 from hf_nmt_interp.attribution.result import AttributionResult
 
@@ -73,6 +74,11 @@ def method_name(result: AttributionResult) -> str:
     told = [f"{name} {value}" for name, value in result.settings.items() if own.get(name) != value]
     settings = ", ".join(told)
     return f"{result.method} ({settings})" if settings else result.method
+
+
+def gap_name(result: AttributionResult) -> str:
+    """What the conservation gap of a result is."""
+    return METHODS.get(result.method, AttributionMethod).gap
 
 
 def shares(result: AttributionResult) -> np.ndarray | None:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.attribution.scores import compares_prefixes
-from hf_nmt_interp.report.records import RELIANT, best_earlier, best_sources, linked_sources, shares
+from hf_nmt_interp.report.records import RELIANT, best_earlier, best_sources, gap_name, linked_sources, shares
 
 _BLUE = "color(32)"  # readable on black and on white
 _BAR = 12
@@ -78,11 +78,10 @@ def legend(*results: AttributionResult) -> Text:
             " other prefix: what the words before are compared with; the divergence of the predictions after the two"
         )
         text += " is explained."
-    known = {r.method: r.conservation_gap for r in results if r.conservation_gap is not None}
     if any(result.settings.get("logit") == "top1" for result in results):
         text += " lrp explains the model's first choice, even where the translation has another word."
-    gaps = {method: f" (relevance lost or made up: {gap:.0e})" for method, gap in known.items()}
-    names = ", ".join(result.method + gaps.get(result.method, "") for result in results)
+    gaps = ("" if (gap := r.conservation_gap) is None else f" ({gap_name(r)}: {gap:.0e})" for r in results)
+    names = ", ".join(result.method + gap for result, gap in zip(results, gaps, strict=True))
     return Text(f"Method{'s' * (len(results) > 1)}: {names}. {text}", "dim")
 
 

@@ -53,10 +53,12 @@ Matrices = list[np.ndarray]  # [target words, source words] of each pair, or of 
 FIXED: dict[str, tuple[str, dict[str, Any]]] = {  # row -> method, settings
     "attention": ("attention", {"layer": -1}),
     "smoothed attention": ("smoothed_attention", {"layer": -1, "sigma": 0.15}),
+    "smoothed attention, default noise": ("smoothed_attention", {"layer": -1}),
     "Li grad": ("saliency", {"aggregate": "li2016"}),
     "Li SmoothGrad": ("saliency", {"aggregate": "li2016", "smoothgrad": 30, "sigma": 0.15}),
     "grad": ("saliency", {}),
     "SmoothGrad": ("saliency", {"smoothgrad": 30, "sigma": 0.15}),
+    "SmoothGrad, default noise": ("saliency", {"smoothgrad": 30}),
     "SmoothGrad 0.2": ("saliency", {"smoothgrad": 30, "sigma": 0.2}),
     "LRP": ("lrp", {}),
     "AttnLRP": ("lrp", {"rule": "attnlrp"}),

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from importlib import import_module
 
-from hf_nmt_interp.errors import InputError, check_choice
+from hf_nmt_interp.errors import InputError, check_choice, install
 from hf_nmt_interp.text.tokens import Segmenter, Words
 
 
@@ -11,7 +11,7 @@ def _jieba() -> Segmenter:
     try:
         package = import_module("jieba")
     except ImportError as error:
-        raise InputError("words", "jieba", "is not installed", 'pip install "hf_nmt_interp[words]"') from error
+        raise InputError("words", "jieba", "is not installed", install("words")) from error
     package.setLogLevel("WARNING")  # it logs when it loads its dictionary
     return package.lcut
 

@@ -111,13 +111,17 @@ def encode_source(
 
 
 def encode_target(
-    tokenizer: Any, text: str | Sequence[str], punctuation: Punctuation = "attached", words: Words = "pieces"
+    tokenizer: Any,
+    text: str | Sequence[str],
+    punctuation: Punctuation = "attached",
+    words: Words = "pieces",
+    spans: Sequence[Span] | None = None,
 ) -> Encoded:
     """Encode a target sentence (`text_target=`), with the word of each subword; see `encode_source`."""
     if getattr(tokenizer, "tgt_lang", "") is None:  # mBART and NLLB would silently use the source language
         name = type(tokenizer).__name__
         raise InputError("tokenizer", None, f"{name} has no target language", "set it, e.g. tokenizer.tgt_lang = ...")
-    return _encode(tokenizer, text, True, punctuation, words)
+    return _encode(tokenizer, text, True, punctuation, words, spans)
 
 
 def words_of(
@@ -231,6 +235,19 @@ def join_words(words: Sequence[str]) -> tuple[str, list[Span]]:
         spans.append((len(text), len(text) + len(word)))
         text += word
     return text, spans
+
+
+def find_words(text: str, words: Iterable[str]) -> list[Span]:
+    """Positions of the words of a text, given in order.
+
+    >>> find_words("a cat, a dog", ["a", "cat", ",", "a"])
+    [(0, 1), (2, 5), (5, 6), (7, 8)]
+    """
+    spans: list[Span] = []
+    for word in words:
+        start = text.index(word, spans[-1][1] if spans else 0)
+        spans.append((start, start + len(word)))
+    return spans
 
 
 def _group(

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hf_nmt_interp.errors import InputError
+from hf_nmt_interp.errors import InputError, install
 from hf_nmt_interp.text.corpus import read_dataset, read_pairs
 from hf_nmt_interp.text.tokens import Punctuation, separate_punctuation
 from hf_nmt_interp.training.data import Restartable
@@ -36,7 +36,7 @@ def check_reporters(names: Sequence[str]) -> None:
     is_there = {"tensorboard": is_tensorboard_available, "wandb": is_wandb_available}
     for name in names:
         if name in is_there and not is_there[name]():
-            raise InputError("report_to", name, "is not installed", f"pip install 'hf_nmt_interp[{name}]'")
+            raise InputError("report_to", name, "is not installed", install(name))
 
 
 @dataclass

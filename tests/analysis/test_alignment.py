@@ -25,7 +25,7 @@ from hf_nmt_interp.analysis.symmetrization import HEURISTICS, flip
 from hf_nmt_interp.attribution import AttentionWeights
 from hf_nmt_interp.attribution.api import attribute
 from hf_nmt_interp.studies.best_attention import AttentionChoice, attention_error_rates
-from hf_nmt_interp.text.tokens import TokenWords
+from hf_nmt_interp.text.tokens import TokenWords, encode_source, encode_target
 from tests.reference.joint import combined, shared_links, sure_links
 from tests.reference.symmetrization import grow_diag_final
 from tests.tiny_models import tiny_model
@@ -167,6 +167,16 @@ class TestAlign:
         assert links[:3] == [set()] * 3
         assert links[3] == hni.align(model, tokenizer, ENGLISH[1], GERMAN[1], method="attention")
         assert hni.align_words(model, tokenizer, [blank], method="attention")[0].target_words == []
+        (found,) = hni.align_words(model, tokenizer, ["A dog."], [blank], punctuation="separate")
+        assert found.source_words == ["A", "dog", "."]
+
+    def test_encoded_sentences(self, model, tokenizer):
+        pair = "Two dogs.", "Zwei Hunde."
+        encoded = encode_source(tokenizer, pair[0]), encode_target(tokenizer, pair[1])
+        for one, other in (pair, encoded), (("", pair[1]), (encode_source(tokenizer, ""), encoded[1])):
+            by_text, by_ids = (hni.align_words(model, tokenizer, [s], [t], "attention")[0] for s, t in (one, other))
+            assert (by_text.links, by_text.source_words) == (by_ids.links, by_ids.source_words)
+            assert (by_text.target_words, by_text.target_text) == (by_ids.target_words, by_ids.target_text)
 
     def test_lrp_explains_the_label(self, model, tokenizer):
         pair = ENGLISH[:1], GERMAN[:1]
@@ -183,6 +193,15 @@ class TestAlign:
             hni.align(model, tokenizer, ENGLISH[:2], GERMAN[:1], method="attention")
         with pytest.raises(hni.InputError, match="extraction"):
             hni.align(model, tokenizer, ENGLISH[:1], GERMAN[:1], method="attention", extraction="all")
+
+    def test_settings_need_a_method(self, model, tokenizer):
+        remedy = 'seed: 1 is a setting of a method, but no method is named; name one, e.g. method="smoothgrad"'
+        for function in (hni.align, hni.align_words):
+            with pytest.raises(hni.InputError, match=remedy):
+                function(model, tokenizer, ENGLISH[:1], GERMAN[:1], seed=1)
+        pairs = ENGLISH[:1], GERMAN[:1]
+        named = hni.align(model, tokenizer, *pairs, method="saliency", smoothgrad=2)
+        assert named == hni.align(model, tokenizer, *pairs, method="smoothgrad", smoothgrad=2)
 
 
 links_of = st.sets(st.tuples(st.integers(0, 5), st.integers(0, 6)), max_size=14)

@@ -1,4 +1,4 @@
-"""Files of the four reports: what is saved is loaded again, and what is no report is named."""
+"""Files of the four reports: what is saved is loaded again, and files that are not reports are refused."""
 
 import json
 

@@ -21,10 +21,11 @@ import hf_nmt_interp as hni
 from hf_nmt_interp.attribution import METHODS, AttentionWeights
 from hf_nmt_interp.attribution.registry import make_method, parse_method
 from tests.fitting import fitting
-from tests.tiny_models import random_batch, tiny_model
+from tests.tiny_models import FAMILIES, RECURRENT, random_batch, tiny_model
 
 CASES = [*METHODS, "lrp:rule=attnlrp", "lrp:rule=cp_lrp", "lrp:rule=gamma"]
 CASES += ["smoothgrad:smoothgrad=6,adaptive=true"]  # its prefix scores reach 25
+OF_FAMILIES = "lrp", "alti", "saliency", "occlusion", "attention"
 aten = torch.ops.aten
 COPIES = {aten._to_copy.default, aten.copy_.default}
 INDEXING = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
@@ -223,10 +224,11 @@ def main() -> None:
         few, many = ({repeats[name]: n} if name in repeats else {} for n in (2, 5))
         found["small"][name] = compared(name, small, [(4, 3), (2, 2)], **few)
         found["large"][name] = compared(name, large, [(7, 6), (3, 8)], **many)
-    families = {"t5_gated": "lrp saliency", "bert2bert": "alti", "mbart": "occlusion", "lstm_fed": "saliency"}
-    for family, names in (families | {"lstm": "attention", "conv": "saliency attention"}).items():
-        for name in names.split():
-            found["families"][f"{family} {name}"] = compared(name, tiny_model(family), [(3, 2), (2, 2)])
+    for family in FAMILIES + RECURRENT:
+        model = tiny_model(family)
+        for name in OF_FAMILIES:
+            if METHODS[name].fits(model):
+                found["families"][f"{family} {name}"] = compared(name, model, [(3, 2), (2, 2)])
     METHODS["wrong"] = OnTheWrongDevice
     found["wrong"] = compared("wrong", small, [(4, 3)])
     found["split"] = split(small)

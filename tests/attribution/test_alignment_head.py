@@ -24,7 +24,7 @@ def translator(tokenizer_of):
 
 @pytest.mark.parametrize("family", CLASSES)
 def test_scores_are_the_rows_of_the_steps_that_read_the_labels(family):
-    model = tiny_aligned(family)
+    model = tiny_aligned(family).double()  # scores that are not scaled, such as T5's, amplify rounding of states
     batch = random_batch(model, [(5, 4), (3, 2)])
     method = AlignmentHeadMethod(model)
     scores = method(**batch)
@@ -32,7 +32,8 @@ def test_scores_are_the_rows_of_the_steps_that_read_the_labels(family):
     for row, (S, T) in enumerate([(5, 4), (3, 2)]):
         read = torch.cat([starts[row], labels[row, :T]])[None]
         alone = model(batch["input_ids"][row : row + 1, :S], decoder_input_ids=read, output_alignment=True)
-        torch.testing.assert_close(scores.source[row, :T, :S], alone.alignment[0, 1:], atol=1e-6, rtol=0)
+        expected = alone.alignment[0, 1:].double()
+        torch.testing.assert_close(scores.source[row, :T, :S], expected, atol=1e-6, rtol=0)
     assert not scores.prefix.any()
     assert not scores.start.any()
     links = method.soft_links(make_batch(model, **batch))

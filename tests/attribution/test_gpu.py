@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from tests.attribution.pretend_gpu import CASES
+from tests.attribution.pretend_gpu import CASES, OF_FAMILIES
+from tests.tiny_models import FAMILIES, RECURRENT
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +39,9 @@ def test_waits_for_the_gpu_do_not_grow_with_layers_tokens_and_copies(found, meth
 def test_families(found):
     for result in found["families"].values():
         check(result)
+    without_rules = {f"{family} {method}" for family in RECURRENT for method in ("lrp", "alti")}
+    cases = {f"{family} {method}" for family in FAMILIES + RECURRENT for method in OF_FAMILIES}
+    assert set(found["families"]) == cases - without_rules
 
 
 def test_translating_explaining_aligning_and_checking(found):

@@ -1,4 +1,4 @@
-"""How strong SmoothGrad's noise is, how many copies there are, and what is said where it drowns the sentence."""
+"""How strong SmoothGrad's noise is, how many copies are made, and the warning where it drowns the sentence."""
 
 import logging
 

@@ -118,7 +118,7 @@ def test_attribute_and_align(translator):
     alone = hni.attribute(*translator, ENGLISH[1], GERMAN[1], method="saliency", smoothgrad=2)
     assert_close(torch.tensor(given[1].source), torch.tensor(alone.source))
     links = hni.align(*translator, ENGLISH[:3], GERMAN[:3], method="saliency", smoothgrad=2)
-    assert links[1] == hni.align(*translator, ENGLISH[1], GERMAN[1], smoothgrad=2)
+    assert links[1] == hni.align(*translator, ENGLISH[1], GERMAN[1], method="saliency", smoothgrad=2)
     choice = hni.best_attention(*translator, ENGLISH[:3], GERMAN[:3], links)
     assert 0 <= choice.aer <= 1
     with pytest.raises(InputError, match="LRP has no rules"):

@@ -13,6 +13,7 @@ from hf_nmt_interp.attribution import AttentionWeights, Saliency, SmoothedAttent
 from hf_nmt_interp.attribution.registry import make_method
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.gated import GatedMarianMTModel
+from tests.aligned_models import CLASSES, tiny_aligned
 from tests.attribution.comparing import KINDS, LENGTHS, assert_close, assert_is, pair_of
 from tests.attribution.leaks import (
     check_model_is_left,
@@ -41,6 +42,22 @@ def by_autograd(model):
 
 
 # ------------------------------------------------------------------------------------------------------------ the twin
+@pytest.mark.parametrize("family", CLASSES)
+def test_an_alignment_head_changes_nothing(family):
+    model = tiny_aligned(family)
+    assert gradients.is_plain(model)
+    batch = random_batch(model, LENGTHS)
+    scores, expected = Saliency(model)(**batch), Saliency(model.without_head())(**batch)
+    assert torch.equal(scores.source, expected.source)
+    assert torch.equal(scores.prefix, expected.prefix)
+
+    class Changed(type(model)):
+        pass
+
+    model.__class__ = Changed  # its forward may be another one
+    assert not gradients.is_plain(model)
+
+
 @every_family
 @pytest.mark.parametrize("score", ["log_probability", "probability", "logit"])
 @pytest.mark.parametrize("aggregate", KINDS)

@@ -7,15 +7,18 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import torch
 
 import hf_nmt_interp as hni
 from hf_nmt_interp.cli.main import main
 from hf_nmt_interp.decoding.precision import PRECISIONS
 from tests.benchmarks.base_size import base_model
 from tests.benchmarks.test_method_speed import has_bfloat16
+from tests.benchmarks.test_threads import busy_process
 from tests.made_up_corpus import made_up_pairs, write_parallel
 
 pytestmark = pytest.mark.benchmark
@@ -89,16 +92,12 @@ def test_memory_does_not_grow_with_the_corpus(corpus, tmp_path) -> None:
     assert peaks[1] < 1.1 * peaks[0]
 
 
-@pytest.mark.skipif(not has_bfloat16(), reason="the processor has no products of bfloat16")
-@pytest.mark.usefixtures("one_thread")
-def test_a_corpus_in_bfloat16(tmp_path) -> None:
-    """SmoothGrad of 12 sentences at base size, in processor seconds after loading, with and without bfloat16."""
+def base_corpus() -> tuple:
+    """A random model of base size, a tokenizer for it, and 12 sentence pairs."""
     model, tokenizer = base_model(), hni.load_demo("en-de")[1]
     for name, own in (("pad", "pad"), ("eos", "eos"), ("decoder_start", "pad"), ("forced_eos", "eos")):
         for config in (model.config, model.generation_config):
             setattr(config, f"{name}_token_id", getattr(tokenizer, f"{own}_token_id"))
-    for part in (model, tokenizer):
-        part.save_pretrained(tmp_path / "base")
     pairs = [
         (
             f"The cat sleeps on the sofa and {n} dogs sleep in the garden.",
@@ -106,6 +105,38 @@ def test_a_corpus_in_bfloat16(tmp_path) -> None:
         )
         for n in range(12)
     ]
+    return model, tokenizer, pairs
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize(("busy", "goal"), [(False, 1.6), (True, 1 / 1.2)])
+def test_a_corpus_on_two_threads(busy, goal) -> None:
+    """LRP and gradients of 12 sentences at base size, by the clock, on two threads and on one."""
+    model, tokenizer, pairs = base_corpus()
+    sources, targets = map(list, zip(*pairs, strict=True))
+    ratios = {}
+    with busy_process() if busy else nullcontext():
+        for method in ("lrp", "saliency"):
+            taken: dict[int, list[float]] = {1: [], 2: []}
+            for threads in (1, 2) * 3:
+                torch.set_num_threads(threads)
+                start = time.perf_counter()
+                hni.attribute(model, tokenizer, sources, targets, method=method, batch_size=6)
+                taken[threads].append(time.perf_counter() - start)
+            ratios[method] = min(taken[1]) / min(taken[2])
+    listed = " ".join(f"{method} {ratio:.2f} times as fast" for method, ratio in ratios.items())
+    print(f"\na corpus on two threads{', beside a busy process' * busy}: {listed}")
+    assert min(ratios.values()) >= goal
+
+
+@pytest.mark.skipif(not has_bfloat16(), reason="the processor has no products of bfloat16")
+@pytest.mark.usefixtures("one_thread")
+def test_a_corpus_in_bfloat16(tmp_path) -> None:
+    """SmoothGrad of 12 sentences at base size, in processor seconds after loading, with and without bfloat16."""
+    model, tokenizer, pairs = base_corpus()
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "base")
     corpus = write_parallel(tmp_path, "sentences", pairs)
 
     def seconds(method: str, *settings: str) -> float:

@@ -69,8 +69,9 @@ def test_training_in_bfloat16(tmp_path, kind):
 
 
 @pytest.mark.benchmark
-def test_compiled_training(tmp_path):
-    found = speeds("translation", tmp_path, COMPILED)
+@pytest.mark.parametrize("kind", TRAINERS)
+def test_compiled_training(tmp_path, kind):
+    found = speeds(kind, tmp_path, COMPILED)
     ratio = found["torch_compile"] / found["float32"]
-    print(f"\ntorch_compile: {ratio:.2f} times float32")
+    print(f"\n{kind}: torch_compile {ratio:.2f} times float32")
     assert ratio >= 0.85  # logits are whole there, and the loss is not fused

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
 from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 
@@ -127,26 +128,81 @@ def test_json_and_stdin(align, tiny, files, monkeypatch) -> None:
     code, out, _ = align("-", files[1], "--format", "json")
     assert code == 0
     rows = [json.loads(line) for line in out.splitlines()]
-    links = hni.align(*tiny, ENGLISH, GERMAN, method="attention")
+    expected = hni.align_words(*tiny, ENGLISH, GERMAN, method="attention", punctuation="separate")
+    assert rows[0]["source"][-1] == "."
+    for row, found in zip(rows, expected, strict=True):
+        assert (row["source"], row["target"]) == (found.source_words, found.target_words)
+        assert {(i, j) for i, j in row["links"]} == found.links
+        assert row["scores"] == pytest.approx([found.soft[j, i] for i, j in row["links"]], abs=6e-5)
+
+
+def json_rows(out: str) -> list:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_words_and_punctuation_of_each_format(align, tiny, files, tmp_path) -> None:
+    separate = hni.align(*tiny, ENGLISH, GERMAN, method="attention", punctuation="separate")
+    options = "--words", "pieces", "--punctuation", "separate"
+    assert align(*files, *options).out == pharaoh(separate) != align(*files).out
+    assert align(*files, "--punctuation", "separate").out == pharaoh(separate)
+    rows = json_rows(align(*files, "--format", "json", "--words", "spaces", "--punctuation", "attached").out)
     assert [row["source"] for row in rows] == [line.split() for line in ENGLISH]
-    assert [row["target"] for row in rows] == [line.split() for line in GERMAN]
-    assert [{(i, j) for i, j in row["links"]} for row in rows] == links
-    soft = [found.soft for found in hni.align_words(*tiny, ENGLISH, GERMAN, method="attention")]
-    for row, shares in zip(rows, soft, strict=True):
-        assert row["scores"] == pytest.approx([shares[j, i] for i, j in row["links"]], abs=6e-5)
+    assert align(*files, "--output", tmp_path / "out.jsonl").code == 0
+    assert (tmp_path / "out.jsonl").read_text("utf-8") == align(*files, "--format", "json").out
+    free = hni.align_words(*tiny, ENGLISH, method="attention", punctuation="separate")
+    out = align(files[0], "--format", "json", "--translations", tmp_path / "text").out
+    assert [row["target"] for row in json_rows(out)] == [found.target_words for found in free]
+    assert (tmp_path / "text").read_text("utf-8").splitlines() == [found.target_text for found in free]
+    assert "argument --words: invalid choice: 'mecab'" in align(*files, "--words", "mecab").err
+
+
+def test_words_of_shards(align, run, files, tmp_path, cut_off) -> None:
+    options = "--words", "pieces", "--punctuation", "separate"
+    expected = {options: align(*files, "--format", "json").out}
+    expected[()] = align(*files, "--format", "json", "--words", "spaces", "--punctuation", "attached").out
+    for n, chosen in enumerate(expected):
+        assert align(*files, *chosen, "--shards", tmp_path / str(n)).code == 0
+        merged = json_rows(run("merge", tmp_path / str(n), "--format", "json").out)
+        shown = [{name: row[name] for name in ("source", "target", "links", "scores")} for row in merged]
+        assert shown == json_rows(expected[chosen])
+    with cut_off(2):
+        assert align(*files, "--output", tmp_path / "out", "--batch-size", 1, "--shard-size", 1).code == 130
+    err = align(*files, "--output", tmp_path / "out", "--batch-size", 1, "--shard-size", 1, "--resume", *options).err
+    assert "out.shards was started with punctuation 'attached', not 'separate'; give the same" in err
+
+
+def test_the_words_of_a_segmenter(align, tiny, files, model_folder, monkeypatch) -> None:
+    def halves(text: str) -> list[str]:
+        return [half for word in text.split() for half in (word[:3], word[3:]) if half]
+
+    pairs = ENGLISH[:4], GERMAN[:4]
+    for file, lines in zip(files, pairs, strict=True):
+        file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    both = "--words", "jieba", "--reverse-model", model_folder, "--symmetrize", "union", "--format", "json"
+    monkeypatch.setitem(sys.modules, "jieba", None)
+    assert "words: 'jieba' is not installed; pip install -c constraints.txt" in align(*files, *both).err
+    monkeypatch.setitem(sys.modules, "jieba", SimpleNamespace(lcut=halves, setLogLevel=lambda level: None))
+    options = {"method": "attention", "words": halves, "punctuation": "separate"}
+    expected = hni.align_words(*tiny, *pairs, **options)
+    rows = json_rows(align(*files, *both).out)
+    assert sum(len(row["source"]) for row in rows) > sum(len(line.split()) for line in pairs[0])
+    for row, found in zip(rows, expected, strict=True):
+        assert (row["source"], row["target"]) == (found.source_words, found.target_words)  # of both directions
+        assert {(i, j) for i, j in row["links"]} >= found.links
 
 
 def test_least_leaves_out_links_with_small_shares(align, tiny, files, model_folder) -> None:
     pairs = ENGLISH[:4], GERMAN[:4]
     for file, lines in zip(files, pairs, strict=True):
         file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    found = hni.align_words(*tiny, *pairs, method="attention")
+    found = hni.align_words(*tiny, *pairs, method="attention")  # as in Pharaoh lines, marks belong to words
     least = sorted(a.soft[j, i] for a in found for i, j in a.links)[4]
     kept = [{(i, j) for i, j in a.links if a.soft[j, i] >= least} for a in found]
     assert [set(a.links) for a in found] != kept
     assert align(*files, "--least", least).out == pharaoh(kept)
     assert "least: 3.0 must be from 0 to 1" in align(*files, "--least", 3).err
-    other = hni.align_words(*tiny, *pairs[::-1], method="attention")
+    sides = pairs, pairs[::-1]
+    found, other = (hni.align_words(*tiny, *side, method="attention", punctuation="separate") for side in sides)
     out = align(*files, "--reverse-model", model_folder, "--symmetrize", "union", "--format", "json").out
     for line, a, b in zip(out.splitlines(), found, other, strict=True):
         row = json.loads(line)
@@ -216,7 +272,7 @@ def test_a_line_for_each_line_whatever_it_is(align, tiny, tmp_path) -> None:
     assert rows[6] == format_links(hni.align(*tiny, [words[0]], [words[1]], method="attention")[0])
     target.write_bytes(b"\n" * len(lines))
     rows = align(source, target, "--format", "json").out.split("\n")
-    assert [json.loads(rows[n])["source"] for n in (0, 6)] == [["A", "dog."], words[0]]
+    assert [json.loads(rows[n])["source"] for n in (0, 6)] == [["A", "dog", "."], ["no", "break", "here"]]
     code, out, err = align(source, "--translations", tmp_path / "hyp")
     assert (code, out.count("\n"), (tmp_path / "hyp").read_bytes().count(b"\n")) == (0, len(lines), len(lines))
     assert err.count("wrote an empty line") == 3

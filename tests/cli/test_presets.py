@@ -1,5 +1,7 @@
 """`align --preset`: the methods and directions that a name stands for."""
 
+import json
+
 import pytest
 
 import hf_nmt_interp as hni
@@ -7,7 +9,7 @@ from hf_nmt_interp.analysis.alignment import joint_links
 from hf_nmt_interp.analysis.own_attention import own_attention
 from hf_nmt_interp.cli.loading import load
 from hf_nmt_interp.cli.verbs.align import PRESETS
-from hf_nmt_interp.decoding.pairs import Pairs
+from hf_nmt_interp.decoding.pairs import SHOWN, Pairs
 from hf_nmt_interp.text.pharaoh import format_links
 from tests.tiny_tokenizers import ENGLISH, GERMAN
 
@@ -28,7 +30,10 @@ def tiny(model_folder):
 
 
 def chosen(translator, pairs) -> str:
-    choice = own_attention(translator[0], Pairs.force(*translator, *pairs), cached=False)
+    return named(own_attention(translator[0], Pairs.force(*translator, *pairs), cached=False))
+
+
+def named(choice) -> str:
     head = "null" if choice.head is None else choice.head
     return f"attention:layer={choice.layer},head={head},shifted={str(choice.shifted).lower()}"
 
@@ -51,6 +56,20 @@ def test_both_directions_if_the_reverse_is_known(run, model_folder, tiny, files)
     of_the_box = run("align", "--preset", "balanced", *files)
     assert of_the_box == run("align", "--preset", "balanced", "--reverse-model", "demo:de-en", *files)
     assert of_the_box.out != run("align", *files).out
+
+
+def test_both_directions_read_the_same_words_and_text(run, model_folder, tiny, files) -> None:
+    sides = (ENGLISH[:4], GERMAN[:4]), (GERMAN[:4], ENGLISH[:4])
+    options = "--model", model_folder, "--reverse-model", model_folder, "--preset", "balanced", "--format", "json"
+    rows = [json.loads(line) for line in run("align", *options, *files).out.splitlines()]
+    aligned = []
+    for side in sides:
+        pairs = Pairs.force(*tiny, *side, SHOWN)
+        method = named(own_attention(tiny[0], pairs, cached=False)) + PRESETS["balanced"]
+        aligned.append(hni.align_words(*tiny, *side, method=method, **SHOWN))
+    for row, a, b in zip(rows, *aligned, strict=True):
+        assert (row["source"], row["target"]) == (a.source_words, a.target_words) == (b.target_words, b.source_words)
+        assert {(i, j) for i, j in row["links"]} == joint_links(a.scores, b.scores, "grow-diag", least=0.2)
 
 
 def test_a_preset_leaves_no_method_to_choose(run, model_folder, files, tmp_path) -> None:

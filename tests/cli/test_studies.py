@@ -21,7 +21,7 @@ def rows(run, model_folder):
 
     def run_verb(*arguments: object) -> list[dict]:
         code, out, err = run(*arguments, "--model", model_folder, "--format", "json")
-        assert (code, err) == (0, "")  # no bar where stderr is no terminal
+        assert (code, err) == (0, "")  # no progress bar if stderr is not a terminal
         return [json.loads(line) for line in out.splitlines()]
 
     return run_verb

@@ -1,11 +1,13 @@
-"""Which checkpoints are looked up on the Hub before loading; broken folders are tested in tests/robustness."""
+"""Which checkpoints are looked up on the Hub, fingerprints of weights; tests/robustness has broken folders."""
 
 import httpx2
 import huggingface_hub
 import pytest
+import torch
 
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.models.loading import _find
+from hf_nmt_interp.models.loading import _find, weights_fingerprint
+from tests.tiny_models import tiny_model
 
 
 @pytest.fixture
@@ -44,3 +46,16 @@ def test_answers_of_the_hub_are_left_to_the_loading(monkeypatch):
 
     monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", offline)
     _find("me/mine", "--model")
+
+
+def test_a_fingerprint_is_that_of_all_weights_but_those_left_out():
+    model, same, other = tiny_model("marian"), tiny_model("marian"), tiny_model("marian")
+    with torch.no_grad():
+        other.lm_head.weight[-1, -1] += 1e-3  # a tied weight
+    first = weights_fingerprint(model)
+    assert first == weights_fingerprint(same) != weights_fingerprint(other)
+    with torch.no_grad():
+        same.model.encoder.layers[0].fc1.bias += 1
+    left_out = ("model.encoder.",)
+    assert weights_fingerprint(same) != first
+    assert weights_fingerprint(same, left_out) == weights_fingerprint(model, left_out)

@@ -73,7 +73,7 @@ def test_bad_input(given, message) -> None:
 
 def test_without_gradio_the_extra_is_named(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "gradio", None)
-    with pytest.raises(InputError, match=r"app: needs gradio; install the extra: .*hf_nmt_interp\[app\]"):
+    with pytest.raises(InputError, match=r"app: gradio is not installed; pip install .*\[app\]"):
         make_app({})
 
 

@@ -82,6 +82,14 @@ def test_methods_of_one_pair_share_a_card(result) -> None:
     assert cards[0]["views"][1]["word"]["shares"] is None
 
 
+def test_the_gap_is_named_by_the_method(result) -> None:
+    integrated = replace(result, method="integrated_gradients", settings={}, conservation_gap=0.21)
+    (card,) = _Page(render([result, integrated])).data
+    names = ["relevance lost or made up", "error of the integral, in units of the score"]
+    for level in ("token", "word"):
+        assert [view[level]["gap"] for view in card["views"]] == names
+
+
 def test_models_are_compared_on_one_card(result) -> None:
     other = make_result(result.source_tokens, ["▁C", "</s>"])
     (card,) = _Page(render({"small": [result], "large": [other]})).data

@@ -4,6 +4,7 @@ Also for cli/verbs/pruning_table.py and cli/verbs/prune.py.
 """
 
 import json
+import math
 import re
 from dataclasses import replace
 
@@ -11,7 +12,8 @@ import pytest
 
 from hf_nmt_interp.cli.main import main
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.report.pruning import plot_layers, plot_pruning, read_runs
+from hf_nmt_interp.models.gated.gates import HardConcreteGate
+from hf_nmt_interp.report.pruning import decided_gates, plot_layers, plot_pruning, read_runs
 
 HEADS = {"encoder": [2, 2], "decoder": [2, 2], "cross": [2, 2]}
 ROLES = {(0, 0): ["positional: -1", "syntactic: obj_to_head"], (0, 1): [], (1, 0): ["rare words"], (1, 1): []}
@@ -87,15 +89,21 @@ def test_a_figure_has_no_empty_panel(runs):
 
 def test_layers_gates_and_models_from_scratch(runs, capsys):
     header = "step,kind,layer,head,log_alpha,open\n"
-    ends = [(0, 0.5), (10, 0.97), (10, 0.02), (10, 0.5), (10, 0.96)]
-    lines = "".join(f"{step},encoder,0,{head},0.0,{is_open}\n" for head, (step, is_open) in enumerate(ends))
+    ends = [(0, -5.0), (10, 5.0), (10, -5.0), (10, 0.0), (10, 3.0)]  # the last: P(g > 0) = 0.98, P(g = 1) = 0.90
+    opened = [1 / (1 + math.exp(-end - 0.33 * math.log(11))) for _, end in ends]
+    numbered = enumerate(zip(ends, opened, strict=True))
+    lines = "".join(f"{step},encoder,0,{head},{end},{is_open}\n" for head, ((step, end), is_open) in numbered)
     (runs / "a" / "gates.csv").write_text(header + lines)
     (runs / "new").mkdir()
     (runs / "new" / "results.json").write_text('{"test_bleu": 19.5}')
     models = read_runs([runs / "b", runs / "a"], scratch={"a": runs / "new"})
     rows = [model.row() for model in models]
-    assert [row["decided gates"] for row in rows] == ["", "75%", ""]  # of the last step
+    assert [row["decided gates"] for row in rows] == ["", "50%", ""]  # of the last step
     assert [row["BLEU from scratch"] for row in rows] == ["", "19.50", ""]
+    assert HardConcreteGate(1, init=3.0).p_one().item() < 0.95 < opened[-1]
+    (runs / "a" / "gated").mkdir()
+    (runs / "a" / "gated" / "config.json").write_text('{"gate_temperature": 0.01, "gate_stretch": [-0.1, 1.1]}')
+    assert decided_gates(runs / "a") == 0.75  # the gates are steeper
     assert (rows[2]["decoder layers"], rows[2]["cross layers"]) == ("2 2", "2 2")
     plot_layers(models, runs / "layers.svg")
     written = (runs / "layers.csv").read_text().splitlines()

@@ -91,6 +91,14 @@ def test_methods_without_a_total_have_no_share(result) -> None:
     assert "most relevant" in text
 
 
+def test_the_gap_is_named_by_the_method(result) -> None:
+    assert "Method: lrp (relevance lost or made up: 1e-07)." in _shown(replace(result, conservation_gap=1e-7))
+    integrated = replace(result, method="integrated_gradients", settings={}, conservation_gap=0.21)
+    text = " ".join(_shown(integrated).split())
+    assert "Method: integrated_gradients (error of the integral, in units of the score: 2e-01)." in text
+    assert "unknown (relevance lost or made up: 2e-01)" in _shown(replace(integrated, method="unknown"))
+
+
 def test_a_contrast_and_a_divergence_are_named(result) -> None:
     words = replace(result, contrast=[None, "▁Hund", None, None, None]).to_words()
     text = " ".join(_shown(words).split())

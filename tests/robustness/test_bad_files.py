@@ -223,7 +223,7 @@ def test_an_output_is_no_file_of_another_argument(run, model_folder, tmp_path, m
     plain = "align", "--model", model_folder, "--method", "attention", a
     assert run(*plain, "--output", "/dev/null", "--translations", "/dev/null").code == 0
     monkeypatch.chdir(tmp_path)
-    assert run(*plain, "--output", "attention").code == 0  # the method's name is no file
+    assert run(*plain, "--output", "attention").code == 0  # the method's name is not a file
 
 
 def test_a_name_that_is_too_long(run, tmp_path):

@@ -139,7 +139,8 @@ def test_half_precision_checkpoints(run, model_folder, tmp_path, capsys, dtype):
         code, _, err = run("attribute", "--model", tmp_path, "--method", method, *asked, "A dog.")
         assert (code, err) == (0, "")
     code, _, err = run("attribute", "--model", tmp_path, "--method", "value_zeroing", "--dtype", kind, "A dog.")
-    assert (code, f"needs float32 or float64, not torch.{kind}" in err) == (2, True)
+    remedy = "convert it with model.float(), or load it without dtype (--dtype)"
+    assert (code, f"needs float32 or float64, not torch.{kind}; {remedy}" in err) == (2, True)
     with pytest.raises(InputError, match=r"value zeroing needs float32 or float64, not torch.*16; convert it with"):
         make_method(model, "value_zeroing")
 

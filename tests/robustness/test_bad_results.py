@@ -38,7 +38,7 @@ def test_places_where_no_result_can_be_saved(translator_of, tmp_path):
 
 
 def rewritten(path, arrays=None, **metadata):
-    """Save a result anew with other arrays or another header."""
+    """Save a result again with other arrays or another header."""
     with safe_open(path, "np") as file:
         kept = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         header = file.metadata()

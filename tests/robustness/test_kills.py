@@ -34,7 +34,7 @@ def begin(log, run, *arguments):
         out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(out, 1)
         os.dup2(out, 2)
-        sys.stdout = sys.stderr = os.fdopen(out, "w", buffering=1)  # a line is there when it is said
+        sys.stdout = sys.stderr = os.fdopen(out, "w", buffering=1)  # every line is written at once
         tqdm.set_lock(threading.RLock())  # the usual one is shared with forks: who is killed with it stops all others
         sys.exit(run(*arguments))
 

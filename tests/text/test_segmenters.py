@@ -25,5 +25,7 @@ def test_a_segmenter_of_another_package(monkeypatch):
 
 def test_a_package_that_is_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "jieba", None)
-    with pytest.raises(InputError, match=r"words: 'jieba' is not installed; pip install \"hf_nmt_interp\[words\]\""):
+    with pytest.raises(
+        InputError, match=r"words: 'jieba' is not installed; pip install -c constraints.txt -e \"\.\[words\]\""
+    ):
         word_rule("jieba")

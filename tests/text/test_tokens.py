@@ -9,7 +9,7 @@ from transformers import ByT5Tokenizer
 
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.text import tokens
-from hf_nmt_interp.text.tokens import Encoded, TokenWords, encode_source, encode_target, words_of
+from hf_nmt_interp.text.tokens import Encoded, TokenWords, encode_source, encode_target, find_words, words_of
 from tests.fuzzing import examples
 from tests.tiny_tokenizers import ENGLISH, GERMAN, make_m2m100_tokenizer, make_nllb_tokenizer
 
@@ -95,6 +95,18 @@ def test_words_of_a_segmenter_give_the_text_back(any_tokenizer, text):
     assert "".join(letters.words) == "".join(text.split())
     coarser = {*accumulate(map(len, text.split()))}  # ends of what stands between spaces
     assert coarser <= {*accumulate(map(len, letters.words))} or not text.strip()
+
+
+@many
+@given(text=TEXTS)
+@pytest.mark.parametrize("encode", [encode_source, encode_target])
+def test_words_found_in_a_text_stay_as_they_are(any_tokenizer, encode, text):
+    assume_no_special(any_tokenizer, text)
+    words = [word[:2] for word in text.split()]  # not those of any tokenizer
+    encoded = encode(any_tokenizer, text, spans=find_words(text, words))
+    assert encoded.ids == encode(any_tokenizer, text).ids
+    check_map(encoded.token_words, len(encoded.ids))
+    assert encoded.token_words.words == (words or encoded.token_words.words)
 
 
 @many

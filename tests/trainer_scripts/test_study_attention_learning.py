@@ -91,14 +91,17 @@ def test_frozen_attention_both_sets_and_bleu(tmp_path, run, corpus):
     words += ["--frozen", "--on", "valid", "train", "--performance", "bleu", "--bleu_sentences", "3"]
     out = run(tmp_path, *words)
     assert "BLEU" in out
-    assert out.index("on valid:") < out.index("table 6") < out.index("on train:") < out.index("table 8")
+    parts = ["on valid, ξ by bleu:", "table 6", "on valid, ξ by accuracy:", "table 5"]
+    parts += ["on train, ξ by bleu:", "table 8", "on train, ξ by accuracy:", "table 7"]
+    assert sorted(parts, key=out.index) == parts
     assert "A(α,αfr)" in out
     rows = {name: list(csv.DictReader((tmp_path / f"row{name}.csv").open())) for name in ("", "-train")}
-    assert [row["performance"] for row in rows[""]] == ["bleu", "bleu"]
+    assert [row["performance"] for row in rows[""]] == ["bleu", "bleu", "accuracy", "accuracy"]
     first, second = (read_snapshots(tmp_path / "second_seed", on)[2] for on in ("valid", "train"))
     assert first.bleu is not None
     assert first.kept.shape != second.kept.shape  # other sentences
     assert float(rows["-train"][0]["xi*"]) == pytest.approx(100 * second.bleu)
+    assert float(rows["-train"][2]["xi*"]) == pytest.approx(100 * second.performance)
     assert read_snapshots(tmp_path / "uniform")[2].bleu is None
     frozen, second = (AutoModelForSeq2SeqLM.from_pretrained(tmp_path / name) for name in ("frozen", "second_seed"))
     set_seed(43)

@@ -18,7 +18,7 @@ def test_train_resume_and_load(start, tmp_path, monkeypatch):
     folder, data = start
     settings = {"tokens_per_batch": 200, "save_steps": 3, "teacher": "attention:layer=0", "model": folder}
     settings |= {"reverse_model": folder, "reverse_teacher": "attention:layer=1"}
-    for steps in (3, 6):  # the second run goes on from the first
+    for steps in (3, 6):  # the second run resumes the first
         call(monkeypatch, train_alignment, output_dir=tmp_path, **data, **settings, max_steps=steps)
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["train_steps"] == 6

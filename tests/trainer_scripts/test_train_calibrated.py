@@ -17,7 +17,7 @@ from trainer_scripts import train_calibrated
 def test_train_resume_and_load(start, tmp_path, monkeypatch):
     folder, data = start
     settings = {"tokens_per_batch": 200, "save_steps": 3, "fusion": "anneal", "anneal_steps": 10, "model": folder}
-    for steps in (3, 6):  # the second run goes on from the first
+    for steps in (3, 6):  # the second run resumes the first
         call(monkeypatch, train_calibrated, output_dir=tmp_path, **data, **settings, max_steps=steps)
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["train_steps"] == 6

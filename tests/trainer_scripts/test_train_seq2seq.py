@@ -48,7 +48,7 @@ def test_trains_goes_on_and_is_explained(architecture, tmp_path, run, capsys):
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(whole), AutoTokenizer.from_pretrained(whole)
     assert model.config.hidden_size == 12
     assert model.config.use_cache
-    links = hni.align(model, tokenizer, *PAIRS[0], smoothgrad=2)
+    links = hni.align(model, tokenizer, *PAIRS[0], method="smoothgrad", smoothgrad=2)
     assert {j for _, j in links} == set(range(len(PAIRS[0][1].split())))
     run(tmp_path / "more", "--model", str(whole), "--max_steps", "1")
 

@@ -1,4 +1,4 @@
-"""The trainer: its loss, schedule, averaging, and that a stopped run goes on as if it had never been stopped.
+"""The trainer: its loss, schedule, averaging, and that a stopped run resumes as if it had never stopped.
 
 Also for training/callbacks.py.
 """
@@ -40,7 +40,7 @@ def test_logged_rates_are_the_schedule_also_after_a_restart(tmp_path):
     again = make_trainer(tmp_path, save_strategy="steps", save_steps=3)
     again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
     assert logged(again, "learning_rate") == expected
-    trainer.train()  # a second training begins the schedule anew
+    trainer.train()  # a second training starts the schedule again
     assert logged(trainer, "learning_rate") == expected
 
 
@@ -79,7 +79,7 @@ def test_samples_are_sentences(tmp_path):
 @pytest.mark.parametrize("name", ["tensorboard", "wandb"])
 def test_missing_reporters_are_named_with_their_extra(tmp_path, monkeypatch, name):
     monkeypatch.setattr(f"transformers.integrations.is_{name}_available", lambda: False)
-    remedy = rf"report_to: '{name}' is not installed; pip install 'hf_nmt_interp\[{name}\]'"
+    remedy = rf"report_to: '{name}' is not installed; pip install -c constraints.txt -e \"\.\[{name}\]\""
     with pytest.raises(InputError, match=remedy):
         TranslationConfig(str(tmp_path), report_to=name)
 

@@ -1,9 +1,12 @@
 """Align the words of sentence pairs, or of sentences and the model's own translations of them.
 
-Files have one sentence per line, UTF-8; words are separated by spaces and counted from 0. With two files the model
-force decodes the given translations; with one it translates (--translations saves them). Each line gives one line of
-links `source-target`. It is empty if the line has no words or cannot be aligned; the reason is then printed and listed
-in OUTPUT.bad, or with --strict the run stops. Memory use does not depend on the size of the files.
+Files have one sentence per line, UTF-8. With two files the model force decodes the given translations; with one it
+translates (--translations saves them). Each line gives one line of links `source-target`. It is empty if the line has
+no words or cannot be aligned; the reason is then printed and listed in OUTPUT.bad, or with --strict the run stops.
+Memory use does not depend on the size of the files.
+Words are counted from 0. In Pharaoh lines and in shards, words are what spaces separate, as other tools expect. With
+--format json, which lists the words, text without spaces is split and punctuation marks are words. --words and
+--punctuation override this for any format.
 With --format json each link has a score: its share of the scores of its target word, or with two directions the
 geometric mean of its shares of both words. --least drops links below a score.
 --output is written when it is complete; until then OUTPUT.shards has the finished part, and --resume continues it.
@@ -20,6 +23,7 @@ Examples:
   hf-nmt-interp align --preset balanced train.en train.de
   hf-nmt-interp align --method attention --set layer=0 --translations hypotheses.de train.en
   hf-nmt-interp align --format json train.en train.de
+  hf-nmt-interp align --words pieces --punctuation separate train.en train.de
   hf-nmt-interp align --extraction mutual --least 0.5 train.en train.de
   hf-nmt-interp align --method attention+saliency --reverse-model demo:de-en --joint --least 0.2 train.en train.de
   hf-nmt-interp align --method attention train.en train.de --shards runs/aligned
@@ -36,7 +40,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TextIO
 
-from hf_nmt_interp.cli.arguments import add_decoding, add_model, add_reverse_prefix, generate_options
+from hf_nmt_interp.cli.arguments import (
+    DISPLAYED,
+    PHARAOH,
+    add_decoding,
+    add_model,
+    add_reverse_prefix,
+    add_splitting,
+    chosen_format,
+    generate_options,
+    splitting,
+)
 from hf_nmt_interp.cli.output import write_json
 from hf_nmt_interp.cli.paths import InputFile, OutputFile, OutputLines
 from hf_nmt_interp.cli.sharded_run import (
@@ -61,6 +75,7 @@ if TYPE_CHECKING:
 
     from hf_nmt_interp.analysis.alignment import WordAlignment
 
+Spelt = tuple[str, list[str]]  # a text and its words
 # methods beside the model's own attention
 PRESETS = {"fast": "", "balanced": "+saliency:aggregate=li2016", "best": "+saliency:aggregate=li2016+smoothgrad"}
 FORMATS = ("pharaoh", "json")
@@ -100,10 +115,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--joint", action="store_true", help=help)
     help = "drop links below this share of the scores of their words, e.g. 0.2"
     group.add_argument("--least", type=float, metavar="P", help=help)
+    add_splitting(group, by_format=True)
     add_model(parser)
     add_decoding(parser, batch_size=32)
     group = parser.add_argument_group("output")
-    group.add_argument("--format", choices=FORMATS, help="json: words, links and their shares (default: pharaoh)")
+    help = "json: words, links and their shares (default: from the extension of --output, else pharaoh)"
+    group.add_argument("--format", choices=FORMATS, help=help)
     group.add_argument("--output", type=OutputLines, metavar="FILE", help="default: stdout")
     parser.set_defaults(formats=FORMATS)
     group.add_argument(
@@ -116,6 +133,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Align window by window."""
+    for name, default in (DISPLAYED if chosen_format(args) == "json" else PHARAOH).items():
+        setattr(args, name, getattr(args, name) or default)
     if args.preset:
         _apply_preset(args)
     if args.translations and args.target:
@@ -173,7 +192,7 @@ def _write_text(
     with _open(args.output) as links, _open(args.translations) if args.translations else nullcontext() as texts:
         for rows in found:
             for row in rows:
-                links.write(_format(row, args.format).encode() + b"\n")
+                links.write(_format(row, chosen_format(args)).encode() + b"\n")
                 if texts:
                     texts.write((row.get("target_text") or "").encode() + b"\n")
             links.flush()
@@ -230,10 +249,9 @@ class _Aligner(Job):
             raise InputError("--set", None, "needs --method, the method it is for")
         self.settings: dict[str, Any] = parse_method_settings(methods[0][0], args.set) if methods else {}
         self.settings |= {name: getattr(args, name) for name in ("method", "extraction", "threshold", "batch_size")}
-        self.generate, back = (
-            generate_options(args),
-            (args.target_lang, args.source_lang, args.reverse_source_prefix, args.dtype),
-        )
+        self.generate, self.splitting = generate_options(args), splitting(args)
+        self.unchanged = all(getattr(args, name) == value for name, value in PHARAOH.items())  # words of the file
+        back = args.target_lang, args.source_lang, args.reverse_source_prefix, args.dtype
         self.forward = load_for(args)
         self.backward = load(args.reverse_model, args.device, *back) if args.reverse_model else None
         self.own: list[dict[str, Any]] = [{}, {}]  # settings of each direction
@@ -258,14 +276,18 @@ class _Aligner(Job):
         if not all(choices) and lines:
 
             def encode(some: list[Texts]) -> list[Any]:
-                sides = [[_WORD.findall(line) for line in side] for side in zip(*some, strict=True)]
-                translating = {} if len(sides) > 1 else {"batch_size": size, "generate": self.generate}
-                return list(Pairs.make(*self.forward, sides[0], sides[1] if len(sides) > 1 else None, **translating))
+                sources, targets = self._sides(some)
+                translating = {"batch_size": size, "generate": self.generate} if targets is None else {}
+                return list(Pairs.make(*self.forward, sources, targets, self.splitting, **translating))
 
             pairs = [pair for pair in try_rows(encode, lines) if not isinstance(pair, InputError)]
-            words = [pair.target.words for pair in pairs], [pair.source.words for pair in pairs]
             sets = [Pairs(self.forward[0], pairs)]
-            sets += [Pairs.force(*self.backward, *words)] if self.backward else []
+            if self.backward:
+                sources, targets = (
+                    [(getattr(pair, side).text, getattr(pair, side).words) for pair in pairs]
+                    for side in ("source", "target")
+                )
+                sets.append(Pairs.force(*self.backward, *self._turned(sources, targets)))
             choices = [own_method(model, s, size, cached) for (model, _), s in zip(translators, sets, strict=True)]
         if all(choices):
             self.own = [{"method": choice[0], **choice[1]} for choice in choices if choice]
@@ -291,15 +313,32 @@ class _Aligner(Job):
         """Alignments of lines with the shares [target words, source words] of links; raises if a line is refused."""
         from hf_nmt_interp.analysis.alignment import align_words, at_least
 
-        texts = [[_WORD.findall(line) for line in side] for side in zip(*lines, strict=True)]
-        sources, targets = texts[0], texts[1] if len(texts) > 1 else None
-        options = self.settings | self.own[0] | {"generate": self.generate, "words": "spaces"}
-        found = align_words(*self.forward, sources, targets, **options)
+        options = self.settings | self.own[0] | {"generate": self.generate} | self.splitting
+        found = align_words(*self.forward, *self._sides(lines), **options)
         if self.backward is None:
             return [(replace(a, links=at_least(a.links, a.soft, self.least)), a.soft) for a in found]
-        sides = [a.target_words for a in found], [a.source_words for a in found]
+        sources = [(line[0], a.source_words) for line, a in zip(lines, found, strict=True)]
+        sides = self._turned(sources, [(a.target_text, a.target_words) for a in found])
         other = align_words(*self.backward, *sides, **self.settings | self.own[1])
         return [self._both(a, b) for a, b in zip(found, other, strict=True)]
+
+    def _sides(self, lines: list[Texts]) -> tuple[list[Any], list[Any] | None]:
+        """Sources, and targets if they are given."""
+        split = _WORD.findall if self.unchanged else str
+        sides = [[split(line) for line in side] for side in zip(*lines, strict=True)]
+        return sides[0], sides[1] if len(sides) > 1 else None
+
+    def _turned(self, sources: list[Spelt], targets: list[Spelt]) -> tuple[list[Any], list[Any]]:
+        """Both sides for the other direction, which reads the same texts with the same words."""
+        from hf_nmt_interp.text.tokens import encode_source, encode_target, find_words
+
+        if self.unchanged:
+            return [words for _, words in targets], [words for _, words in sources]
+        tokenizer = (self.backward or self.forward)[1]
+        return (
+            [encode_source(tokenizer, text, spans=find_words(text, words)) for text, words in targets],
+            [encode_target(tokenizer, text, spans=find_words(text, words)) for text, words in sources],
+        )
 
     def _both(self, a: "WordAlignment", b: "WordAlignment") -> "tuple[WordAlignment, np.ndarray]":
         """One alignment of two directions, and the shares of links."""

@@ -42,7 +42,6 @@ from hf_nmt_interp.cli.shards import Row
 from hf_nmt_interp.errors import InputError, rows_among
 from hf_nmt_interp.text.corpus import Texts
 from hf_nmt_interp.text.progress import estimate
-from hf_nmt_interp.text.segmenters import WORDS, word_rule
 
 if TYPE_CHECKING:
     from hf_nmt_interp.analysis.head_maps import HeadMaps
@@ -62,12 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--list-methods", action="store_true", help="print the methods and their settings, and exit")
     arguments.add_translating(parser, several=True)
     level = parser.add_mutually_exclusive_group()
-    help = f"what a word is in text without spaces: {', '.join(WORDS)} (default: %(default)s)"
-    level.add_argument(
-        "--words", nargs="?", const="pieces", default="pieces", choices=WORDS, metavar="NAME", help=help
-    )
-    help = "separate: punctuation marks are words; attached: they belong to the word they touch (default: %(default)s)"
-    parser.add_argument("--punctuation", default="separate", choices=("separate", "attached"), help=help)
+    arguments.add_splitting(parser, level)
     level.add_argument(
         "--tokens", dest="level", action="store_const", const="token", help="show scores of subwords, not words"
     )
@@ -226,7 +220,7 @@ def explained(
     from hf_nmt_interp.decoding.contrasts import contrasted
     from hf_nmt_interp.decoding.pairs import Pairs, encode_sources
 
-    splitting = _splitting(args)
+    splitting = arguments.splitting(args)
     contrasts = _contrasts(args, len(sentences))
     asked: list[Any] = []  # errors are reported before the work starts
     for label, name in models.items():
@@ -285,12 +279,6 @@ def _contrast(text: str, row: int) -> Any:
     return {match[1]: match[2]} if match else text
 
 
-def _splitting(args: argparse.Namespace) -> dict[str, Any]:
-    """How to split text into words, from the arguments; verbs without such options split at spaces."""
-    words, punctuation = getattr(args, "words", "pieces"), getattr(args, "punctuation", "attached")
-    return {"words": word_rule(words), "punctuation": punctuation}
-
-
 def list_methods() -> None:
     """Print every method with its summary, its settings and their defaults."""
     from hf_nmt_interp.attribution import METHODS
@@ -326,7 +314,8 @@ class Explain(Translator):
         """Results of lines, in one batch."""
         from hf_nmt_interp.attribution.api import attribute
 
-        options = {"batch_size": len(lines), "generate": arguments.generate_options(self.args)} | _splitting(self.args)
+        options = {"batch_size": len(lines), "generate": arguments.generate_options(self.args)}
+        options |= arguments.splitting(self.args)
         return attribute(self.model, self.tokenizer, *self.checked(lines), self.method, **options, **self.settings)  # type: ignore[call-overload]
 
     def rows(self, lines: list[Texts]) -> list[Row]:

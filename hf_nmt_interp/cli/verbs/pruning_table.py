@@ -3,8 +3,8 @@
 Runs are output folders of trainer_scripts/train_l0.py. Roles come from reports of `heads`: of the translator before
 pruning (--before), and of each pruned model (RUN/heads.json, if it exists); without them --figure draws only BLEU. The
 table on a terminal counts heads (e/d/d-e: encoder, decoder and cross-attention); the other formats also have the
-layers of each kind, roles, and how many gates ended within 5 % of open or closed. --scratch adds BLEU of models that
-were trained from scratch with the same heads (train_translation.py --heads).
+layers of each kind, roles, and the share of decided gates, which end at 0 or at 1 with a probability of at least 95 %.
+--scratch adds BLEU of models that were trained from scratch with the same heads (train_translation.py --heads).
 
 Examples:
   hf-nmt-interp pruning-table runs/l0 --figure pruning.png

@@ -14,6 +14,8 @@ class AlignmentHead(nn.Module):
     SHIFT).
     """
 
+    same_outputs = True  # not a part of the translator, see `is_plain`
+
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         if heads < 1 or width % heads:

@@ -231,6 +231,7 @@ def aligned_model(family: Any, config: Any, module: str = __name__) -> Any:
     """
     doc += example if module == __name__ else ""  # others are not public
     names = {"config_class": config, "__module__": module, "__doc__": doc}
+    names["same_outputs"] = family.__module__.startswith("transformers.")  # see `is_plain`
     return type(name, (AlignmentHeadMixin, family), names)
 
 

@@ -76,7 +76,7 @@ function switcher(card, views, view) {
 }
 
 const gapText = (shown) => (shown.conservation_gap === null
-  ? "" : " · relevance lost or made up: " + shown.conservation_gap.toExponential(1));
+  ? "" : ` · ${shown.gap}: ` + shown.conservation_gap.toExponential(1));
 
 function makePanel(card, view, named) {
   const shown = view[level] || view.word;
