@@ -220,11 +220,11 @@ def _cross_attention(model: Any, args: AlignmentConfig) -> Attention:
 def _taught(teacher: Teacher, examples: Any, args: Any) -> Any:
     """Training examples with links; a list is aligned once, by the first process, and saved for the others."""
     if not isinstance(examples, Sequence):
-        return Restartable(lambda: teach(teacher, iter(examples)))
+        return Restartable(lambda: teach(teacher, iter(examples), args.bf16_products))
     file = Path(args.output_dir) / LINKS
     with args.main_process_first(desc="links"):
         if args.process_index == 0 and not (file.exists() and list_checkpoints(args.output_dir)):
-            found = list(teach(teacher, iter(examples)))
+            found = list(teach(teacher, iter(examples), args.bf16_products))
             file.parent.mkdir(parents=True, exist_ok=True)
             pairs = [example["links"] for example in found]
             write_links(file, [set(zip(own[::2], own[1::2], strict=True)) for own in pairs])

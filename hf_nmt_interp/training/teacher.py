@@ -5,6 +5,7 @@ a link must be the best for both of its words. Links of words become links of al
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -21,6 +22,7 @@ from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.decoding.batch import Translation
 from hf_nmt_interp.decoding.languages import set_languages
 from hf_nmt_interp.decoding.pairs import SHOWN, Pair, Pairs
+from hf_nmt_interp.decoding.precision import NarrowProducts
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import any_parts, positions
 from hf_nmt_interp.models.loading import load_config, load_model, load_tokenizer
@@ -177,11 +179,16 @@ def token_links(links: Links, pair: Pair) -> Links:
     return {(s, t) for i, j in links for s in source[i] for t in target[j]}
 
 
-def teach(teacher: Teacher, examples: Iterator[Example]) -> Iterator[Example]:
-    """Examples with `links` of tokens, flattened: source, target, source, target, ..."""
+def teach(teacher: Teacher, examples: Iterator[Example], bf16_products: bool = False) -> Iterator[Example]:
+    """Examples with `links` of tokens, flattened: source, target, source, target, ...
+
+    With `bf16_products` the teacher multiplies in bfloat16, too.
+    """
     examples = iter(examples)
     while chunk := list(islice(examples, _CHUNK)):
-        for example, links in zip(chunk, teacher(chunk), strict=True):
+        with NarrowProducts() if bf16_products else nullcontext():  # not while the caller has the examples
+            found = teacher(chunk)
+        for example, links in zip(chunk, found, strict=True):
             yield with_links(example, links)
 
 

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import torch
 
+from hf_nmt_interp.decoding.precision import product_dtype
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.training.alignment import AlignmentConfig, AlignmentTrainer, LinkCollator
 from hf_nmt_interp.training.batching import pad_batch
@@ -201,6 +202,23 @@ def test_a_stream_is_taught_while_it_is_read(tmp_path, translators):
     assert listed.train_dataset == list(trainer.train_dataset)
     trainer.train()
     assert len(losses(trainer)) == 3
+
+
+@pytest.mark.parametrize("is_list", [True, False])
+@pytest.mark.parametrize("narrow", [True, False])
+def test_the_teacher_multiplies_like_the_trainer(tmp_path, is_list, narrow):
+    used = []
+
+    def teacher(examples):
+        used.append(product_dtype(torch.zeros(1)))
+        return [{(0, 0)} for _ in examples]
+
+    examples = EXAMPLES[:2] if is_list else Restartable(lambda: iter(EXAMPLES[:2]))
+    trainer = make_trainer(tmp_path, aligned_copy(tiny_model("marian")), teacher, None, examples, bf16_products=narrow)
+    for example in trainer.train_dataset:
+        assert example["links"] == [0, 0]
+        assert product_dtype(torch.zeros(1)) == torch.float32
+    assert set(used) == {torch.bfloat16 if narrow else torch.float32}
 
 
 def test_random_batches_have_no_links_of_padding():
