@@ -19,6 +19,7 @@ from hf_nmt_interp.analysis.links import (
 from hf_nmt_interp.analysis.own_attention import known_choice, own_attention
 from hf_nmt_interp.analysis.symmetrization import flip, symmetrize
 from hf_nmt_interp.attribution.alignment_head import AlignmentHeadMethod
+from hf_nmt_interp.attribution.attention import AttentionWeights, soft_links
 from hf_nmt_interp.attribution.base import AttributionMethod
 from hf_nmt_interp.attribution.parsing import Named
 from hf_nmt_interp.attribution.registry import make_method, parse_methods, word_settings
@@ -213,13 +214,19 @@ def own_aligner(model: Any, pairs: Pairs, batch_size: int = 16) -> AttributionMe
     return make_aligner(model, name, **settings)
 
 
-def token_scores(aligner: AttributionMethod, pairs: Pairs, batch_size: int = 16) -> list[np.ndarray]:
-    """Source scores [T, S] of the tokens of each pair."""
-    found: dict[int, np.ndarray] = {}
+def token_scores(
+    aligners: Sequence[AttributionMethod], pairs: Pairs, batch_size: int = 16
+) -> list[tuple[np.ndarray, ...]]:
+    """Source scores [T, S] of the tokens of each pair, by each aligner; those that read attention share a pass."""
+    reading = [aligner for aligner in aligners if type(aligner).soft_links is AttentionWeights.soft_links]
+    found: dict[int, tuple[np.ndarray, ...]] = {}
     for rows, batch in pairs.batches(batch_size, "Aligning"):
-        scores = aligner.soft_links(batch).float().cpu().numpy()
+        shared = iter(soft_links(reading, batch) if reading else ())  # type: ignore[arg-type]
+        scores = [next(shared) if aligner in reading else aligner.soft_links(batch) for aligner in aligners]
+        arrays = [one.float().cpu().numpy() for one in scores]
         for b, n in enumerate(rows):
-            found[n] = scores[b, : len(pairs[n].ids.target_ids), : len(pairs[n].ids.source_ids)]
+            ids = pairs[n].ids
+            found[n] = tuple(array[b, : len(ids.target_ids), : len(ids.source_ids)] for array in arrays)
     return [found[n] for n in range(len(pairs))]
 
 
@@ -270,9 +277,8 @@ def align_words(
         pairs = Pairs.make(model, tokenizer, *sides, splitting, batch_size=batch_size, generate=generate)
     if not method and pairs:
         explainers = [own_aligner(model, pairs, batch_size)]
-    results = [token_scores(explainer, pairs, batch_size) for explainer in explainers]
     found: dict[int, WordAlignment] = {}
-    for n, pair, each in zip(full, pairs, zip(*results, strict=True), strict=True):
+    for n, pair, each in zip(full, pairs, token_scores(explainers, pairs, batch_size), strict=True):
         scores = combined_scores([word_scores(scores, pair.source, pair.target) for scores in each])
         text = texts[n][1] or " ".join(words_of(tokenizer, pair.ids.target_ids, is_target=True, words="spaces").words)
         if by_subwords:
@@ -329,7 +335,7 @@ def own_links(model: Any, pairs: Pairs, batch_size: int = 16) -> list[Links]:
     found: list[Links] = [set() for _ in pairs]
     if full:
         aligner = own_aligner(model, pairs.pick(full), batch_size)
-        for n, scores in zip(full, token_scores(aligner, pairs.pick(full), batch_size), strict=True):
+        for n, (scores,) in zip(full, token_scores([aligner], pairs.pick(full), batch_size), strict=True):
             found[n] = extract_links(word_scores(scores, pairs[n].source, pairs[n].target))
     return found
 

@@ -187,19 +187,9 @@ class AttentionWeights(AttributionMethod):
         chosen = first_choices(logits[:, :T], batch)
         return Scores.from_inputs(source * kept, decoder * kept, log_probs, chosen=chosen)
 
-    @torch.no_grad()
     def soft_links(self, batch: Batch) -> Tensor:
         """Only source weights, without logits if the model can skip them."""
-        body = self.model.base_model
-        if not self.cross or body is self.model:
-            return super().soft_links(batch)
-        inputs = batch.inputs()
-        if self.shifted:
-            inputs["decoder_input_ids"] = all_labels_as_inputs(self.model, batch)
-        with evaluating(self.model), Tape([m for cross in self.cross for m in self._reads(cross)]) as tape:
-            body(**inputs)
-        weights = self.weights(tape, self.cross, batch.attention_mask)[:, int(self.shifted) :]
-        return weights * (batch.labels != -100)[..., None]
+        return soft_links([self], batch)[0]
 
     def _recorded(self, inputs: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor | None]:
         """Logits, and weights of the source and of the decoder's inputs, from recorded queries and keys."""
@@ -244,3 +234,20 @@ class ShiftedAttention(AttentionWeights):
 
     def __init__(self, model: PreTrainedModel, layer: int | str | None = None, head: int | None = None) -> None:
         super().__init__(model, layer, head, shifted=True)
+
+
+@torch.no_grad()
+def soft_links(methods: Sequence[AttentionWeights], batch: Batch) -> list[Tensor]:
+    """Source weights [B, T, S] of several choices of one model's attention, from one forward pass if possible."""
+    if not all(method.cross for method in methods):
+        return [method.run(batch).source for method in methods]
+    model = methods[0].model
+    inputs, real = batch.inputs(), (batch.labels != -100)[..., None]
+    if any(method.shifted for method in methods):
+        inputs["decoder_input_ids"] = all_labels_as_inputs(model, batch)  # the other rows are the same
+    read = [m for method in methods for cross in method.cross for m in method._reads(cross)]
+    with evaluating(model), Tape(dict.fromkeys(read)) as tape:
+        run_model(model.base_model, inputs)  # without logits, where the model has such a part
+    found = [method.weights(tape, method.cross, batch.attention_mask)[:, int(method.shifted) :] for method in methods]
+    methods[0].check_finite(*found)
+    return [weights[:, : batch.labels.shape[1]] * real for weights in found]

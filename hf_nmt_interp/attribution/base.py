@@ -127,10 +127,14 @@ class AttributionMethod(ABC):
                 raise
             problem = f"its weights have different dtypes, {' and '.join(sorted(kinds))}"
             raise InputError("model", None, problem, "convert it, e.g. with model.float()") from error
-        if not all(values.isfinite().all() for values in (scores.source, scores.prefix, scores.start)):
+        self.check_finite(scores.source, scores.prefix, scores.start)
+        return scores
+
+    def check_finite(self, *found: Tensor) -> None:
+        """Raise if a score is NaN or inf."""
+        if not all(values.isfinite().all() for values in found):
             remedy = "check the weights, or compute in float32"
             raise InputError("model", None, f"{self.name} returned NaN or inf", remedy)
-        return scores
 
     def soft_links(self, batch: Batch) -> Tensor:
         """Only the source scores [B, T, S] of a checked batch; logits are skipped if the method does not need them."""

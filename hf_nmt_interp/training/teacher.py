@@ -125,10 +125,10 @@ class OwnLinks:
         """Scores of words [target, source] of each pair."""
         if not pairs:
             return []
-        each = [token_scores(aligner, pairs, self.batch_size) for aligner in self._methods(side, method, pairs)]
+        each = token_scores(self._methods(side, method, pairs), pairs, self.batch_size)
         return [
             combined_scores([word_scores(one, pair.source, pair.target) for one in scores])
-            for pair, scores in zip(pairs, zip(*each, strict=True), strict=True)
+            for pair, scores in zip(pairs, each, strict=True)
         ]
 
 

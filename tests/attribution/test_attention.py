@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from hf_nmt_interp.attribution import AttentionWeights, ShiftedAttention
+from hf_nmt_interp.attribution.attention import soft_links
+from hf_nmt_interp.decoding.batch import make_batch
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.gated import GatedMarianMTModel, GatedT5ForConditionalGeneration
 from tests.reference.shift import shifted_right
@@ -74,6 +76,28 @@ def test_shifted_weights_are_those_of_the_step_that_reads_the_label(family):
     torch.testing.assert_close(same.source, shifted.source)
     for name in ("prefix", "start", "log_probs"):
         torch.testing.assert_close(getattr(shifted, name), getattr(plain, name), atol=1e-12, rtol=0)
+
+
+@every_family
+def test_choices_of_one_model_share_a_forward_pass(family):
+    model = tiny_model(family)
+    batch = make_batch(model, **random_batch(model, [(4, 5), (3, 2)]))
+    choices = AttentionWeights(model, 0), ShiftedAttention(model, 1, head=1), AttentionWeights(model, "mean")
+    passes: list[int] = []
+    handle = model.get_decoder().register_forward_hook(lambda *_: passes.append(1))
+    found = soft_links(choices, batch)
+    handle.remove()
+    assert len(passes) == 1
+    for choice, weights in zip(choices, found, strict=True):
+        torch.testing.assert_close(weights, choice.run(batch).source, atol=1e-6, rtol=0)
+
+
+def test_links_of_a_broken_model_are_refused():
+    model = copy.deepcopy(tiny_model("marian"))
+    batch = make_batch(model, **random_batch(model, [(4, 5)]))
+    model.get_decoder().layers[0].encoder_attn.q_proj.weight.data[0] = float("nan")
+    with pytest.raises(InputError, match="attention returned NaN or inf; check the weights"):
+        AttentionWeights(model, 0).soft_links(batch)
 
 
 @every_family
