@@ -16,6 +16,8 @@ from hf_nmt_interp.attribution.recording import Recording
 from hf_nmt_interp.decoding.batch import Batch, first_choices, label_log_probs
 from hf_nmt_interp.models.families import Attention, Sublayer
 
+_BLOCK = 2**21  # numbers of a tensor: memory of larger ones goes back to the system after each operation
+
 
 class ALTI(LayeredMethod):
     """ALTI+ (arXiv 2205.11631): divides a total of 1 among source, prefix and start token at each step.
@@ -83,8 +85,10 @@ class ALTI(LayeredMethod):
             scale = _deviation(sub.norm, recording.input(sub.norm)).reciprocal()  # [B, P, 1]
             vectors, stream = _linear(sub.norm, vectors), _linear(sub.norm, stream) * scale
             weights = weights * scale[:, None]
-        # beside the heads' vectors, about four tensors of one query's vectors [B, S, d] are alive
-        block = max(1, (self.memory.half - vectors.nbytes) // (4 * keys * stream.shape[0] * stream[0, 0].nbytes))
+        one = stream.shape[0] * keys * stream.shape[-1]  # numbers of one query's vectors [B, S, d]
+        # beside the heads' vectors, less than three tensors of a block's vectors are alive
+        fitting = (self.memory.half - vectors.nbytes) // (3 * one * stream.element_size())
+        block = max(1, min(fitting, _BLOCK // one))
         found = [
             self._closer(weights[:, :, start : start + block] @ vectors, stream, output, start, is_cross)
             for start in range(0, stream.shape[1], block)
@@ -105,7 +109,8 @@ class ALTI(LayeredMethod):
         own, y = stream[:, queries], output[:, queries]
 
         def closer(part: Tensor, y: Tensor) -> Tensor:
-            return (y.abs() - (y - part).abs()).sum(-1).clamp_(min=0)
+            rest = (y - part).abs_()  # as large as the parts, so changed in place
+            return rest.neg_().add_(y.abs()).sum(-1).clamp_(min=0)
 
         if is_cross:
             return closer(parts, y[:, None]).transpose(1, 2), closer(own, y)[..., None]

@@ -13,7 +13,15 @@ from rich.text import Text
 
 from hf_nmt_interp.attribution.result import AttributionResult
 from hf_nmt_interp.attribution.scores import compares_prefixes
-from hf_nmt_interp.report.records import RELIANT, best_earlier, best_sources, gap_name, linked_sources, shares
+from hf_nmt_interp.report.records import (
+    RELIANT,
+    best_earlier,
+    best_sources,
+    gap_name,
+    linked_sources,
+    method_name,
+    shares,
+)
 
 _BLUE = "color(32)"  # readable on black and on white
 _BAR = 12
@@ -80,9 +88,16 @@ def legend(*results: AttributionResult) -> Text:
         text += " is explained."
     if any(result.settings.get("logit") == "top1" for result in results):
         text += " lrp explains the model's first choice, even where the translation has another word."
-    gaps = ("" if (gap := r.conservation_gap) is None else f" ({gap_name(r)}: {gap:.0e})" for r in results)
-    names = ", ".join(result.method + gap for result, gap in zip(results, gaps, strict=True))
-    return Text(f"Method{'s' * (len(results) > 1)}: {names}. {text}", "dim")
+    return Text(f"Method{'s' * (len(results) > 1)}: {', '.join(map(_method, results))}. {text}", "dim")
+
+
+def _method(result: AttributionResult) -> str:
+    """The method, its settings and its gap, e.g. `lrp (rule gamma; relevance lost or made up: 1e-07)`."""
+    name, gap = method_name(result), result.conservation_gap
+    if gap is None:
+        return name
+    start = f"{name[:-1]}; " if name.endswith(")") else f"{name} ("
+    return f"{start}{gap_name(result)}: {gap:.0e})"
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:

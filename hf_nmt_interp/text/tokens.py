@@ -29,6 +29,7 @@ UNSPACED = re.compile(
     "\u4e00-\u9fff\ua9e0-\ua9ff\uaa60-\uaa7f\uf900-\ufaff\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff9f"
     "\U00020000-\U000323af]"
 )
+_STACKING = ("\u1039", "\u17d2")  # Myanmar, Khmer: the next letter is written below the last one
 _SPACES = ("▁", "Ġ")  # before the first subword of a word
 _BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 
@@ -289,9 +290,10 @@ def _word_spans(text: str, subwords: list[Span], punctuation: Punctuation, words
 
 
 def _is_border(text: str, at: int) -> bool:
-    """Whether a word may start there: next to a character of a script without spaces, but not at a combining one."""
+    """Whether a word may start there: next to a character of a script without spaces, but not inside of a letter."""
     beside = UNSPACED.match(text[at - 1]) or UNSPACED.match(text[at])
-    return bool(beside) and unicodedata.category(text[at]) not in ("Mn", "Mc", "Me", "Lm")
+    inside = unicodedata.category(text[at]) in ("Mn", "Mc", "Me", "Lm") or text[at - 1] in _STACKING
+    return bool(beside) and not inside
 
 
 def _segment(text: str, segmenter: Segmenter) -> set[int]:

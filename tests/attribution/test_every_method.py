@@ -59,6 +59,21 @@ def test_no_step_knows_later_tokens(name):
 
 
 @every_method
+def test_the_number_of_forward_passes_does_not_depend_on_the_steps(name):
+    """One, except for methods that also run changed copies of the sentence."""
+    method = make(name, tiny_model("marian"))
+    passes = []
+    for lengths in [(4, 1)], [(4, 7)], LENGTHS:
+        calls = []
+        hook = method.parts.decoder.module.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
+        method(**random_batch(method.model, lengths))
+        hook.remove()
+        passes.append(len(calls))
+    copies = {"smoothgrad": 2, "smoothed_attention": 2, "integrated_gradients": 4, "occlusion": 3}
+    assert passes == [copies.get(name, 1)] * 3
+
+
+@every_method
 def test_the_model_is_left_as_it_was(name):
     model = fitting(name, mixed_modes("marian"))
     method, batch = METHODS[name](model, **FEW.get(name, {})), random_batch(model, LENGTHS)

@@ -43,8 +43,9 @@ def word_tokenizer():
 def run_with_inseq(program: str) -> dict:
     """What a program prints as JSON in its last line, run by a Python that has Inseq."""
     python = os.environ.get("HF_NMT_INTERP_INSEQ_PYTHON", sys.executable)
-    if subprocess.run([python, "-c", "import inseq"], capture_output=True).returncode:
-        pytest.skip(f"{python} has no inseq; install inseq==0.7.1 or name another in HF_NMT_INTERP_INSEQ_PYTHON")
+    if subprocess.run([python, "-c", "import inseq, pytest"], capture_output=True).returncode:
+        need = "install pytest and inseq==0.7.1"
+        pytest.skip(f"{python} cannot import both; {need}, or name another in HF_NMT_INTERP_INSEQ_PYTHON")
     root = str(Path(__file__).parents[2])
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": root}
     run = subprocess.run([python, program], env=environment, stdout=subprocess.PIPE, text=True, check=True)

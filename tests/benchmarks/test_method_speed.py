@@ -183,9 +183,9 @@ def test_against_inseq():
         print(f"{name:20} {times['ours']:6.2f} s, Inseq {times['inseq']:6.2f} s: {ratio:.1f} times faster")
         assert times["apart"] < 0.01  # its prefix baseline keeps the start token
     assert found["occlusion"]["inseq"] / found["occlusion"]["ours"] >= 4
-    # nine tenths of it are products in float32; Inseq needs three times as many
+    # nine tenths of it are products in float32; Inseq needs 2.35 times as many
     assert found["integrated_gradients"]["inseq"] / found["integrated_gradients"]["ours"] >= 2
-    if narrow := found.get("integrated_gradients, bfloat16"):  # 4.0 was measured
+    if narrow := found.get("integrated_gradients, bfloat16"):  # 4.0 to 5.8 were measured
         assert narrow["inseq"] / narrow["ours"] >= 3.5
 
 

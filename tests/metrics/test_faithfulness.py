@@ -5,10 +5,12 @@ import pytest
 import torch
 
 import hf_nmt_interp as hni
-from hf_nmt_interp.attribution import AttentionWeights, ShiftedAttention
+from hf_nmt_interp.attribution import METHODS, AttentionWeights, ShiftedAttention
+from hf_nmt_interp.attribution.registry import make_method, word_settings
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.metrics import faithfulness as metric
 from hf_nmt_interp.metrics.faithfulness import Faithfulness, faithfulness, random_scores
+from tests.fitting import fitting
 from tests.tiny_models import tiny_model
 
 SOURCES = ["the cat sleeps", "a dog reads my book in the garden", "we"]
@@ -102,6 +104,18 @@ def test_comparing_on_no_sentences_is_refused(explained, tokenizer_of):
     model, _ = explained
     with pytest.raises(InputError, match="results: no sentence has words on both sides"):
         metric.compare(model, tokenizer_of("marian"), [], {"one": AttentionWeights(model)})
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_is_compared_by_its_explanations(explained, tokenizer_of, name):
+    model, tokenizer = fitting(name, explained[0]), tokenizer_of("marian")
+    generate = {"max_length": 7}
+    method = make_method(model, name, **word_settings(name, {}))
+    found = metric.compare(model, tokenizer, SOURCES, {name: method}, 2, generate)
+    own = faithfulness(model, hni.attribute(model, tokenizer, SOURCES, method=name, generate=generate))
+    for losses, expected in zip(found[name].losses, own.losses, strict=True):
+        np.testing.assert_allclose(losses, expected, atol=1e-6)
+    assert found[name].area != found["random"].area
 
 
 def test_comparing_translates_once_and_scores_what_methods_share_once(explained, tokenizer_of, monkeypatch):

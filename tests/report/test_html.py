@@ -9,8 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import hf_nmt_interp as hni
 from hf_nmt_interp.analysis.head_maps import HeadMaps
+from hf_nmt_interp.attribution import METHODS
 from hf_nmt_interp.report.html import frame, render, render_table
+from tests.fitting import fitting
 from tests.made_up_results import PAYLOAD, make_result
 
 
@@ -50,6 +53,21 @@ def test_data_has_words_and_subwords(result) -> None:
     assert view["word"]["target_tokens"] == ["Eine", "Katze", "schläft", "</s>"]
     assert view["token"]["source"][0][0] == pytest.approx(float(result.source[0, 0]), rel=1e-3)
     assert view["word"]["shares"][0] == 1
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_drawn(translator_of, method) -> None:
+    model, tokenizer = translator_of("marian")
+    result = hni.attribute(fitting(method, model), tokenizer, "A small dog!", "Ein kleiner Hund!", method=method)
+    (view,) = _Page(render([result])).data[0]["views"]
+    assert view["name"] == method
+    for level in (result, result.to_words()):
+        shown = view[level.level]
+        for name in ("source", "prefix", "start"):
+            scores = getattr(level, name)
+            np.testing.assert_allclose(np.array(shown[name]), scores, rtol=1e-3, atol=1e-4 * np.abs(scores).max())
+        assert (shown["shares"] is None) == (method not in ("lrp", "alti"))
+        assert (shown["conservation_gap"] is None) == (method not in ("lrp", "alti", "integrated_gradients"))
 
 
 def test_text_from_data_is_escaped() -> None:

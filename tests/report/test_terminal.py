@@ -93,10 +93,11 @@ def test_methods_without_a_total_have_no_share(result) -> None:
 
 def test_the_gap_is_named_by_the_method(result) -> None:
     assert "Method: lrp (relevance lost or made up: 1e-07)." in _shown(replace(result, conservation_gap=1e-7))
-    integrated = replace(result, method="integrated_gradients", settings={}, conservation_gap=0.21)
+    integrated = replace(result, method="integrated_gradients", settings={"score": "logit"}, conservation_gap=0.21)
     text = " ".join(_shown(integrated).split())
-    assert "Method: integrated_gradients (error of the integral, in units of the score: 2e-01)." in text
-    assert "unknown (relevance lost or made up: 2e-01)" in _shown(replace(integrated, method="unknown"))
+    assert "Method: integrated_gradients (score logit; error of the integral, in units of the score: 2e-01)." in text
+    unknown = replace(integrated, method="unknown", settings={})
+    assert "unknown (relevance lost or made up: 2e-01)" in _shown(unknown)
 
 
 def test_a_contrast_and_a_divergence_are_named(result) -> None:

@@ -10,10 +10,11 @@ from hf_nmt_interp.analysis.alignment import align_words, extract_links, joint_l
 from hf_nmt_interp.analysis.own_attention import best_agreement, occlusion_agreements
 from hf_nmt_interp.analysis.stepwise import stepwise_links
 from hf_nmt_interp.analysis.symmetrization import HEURISTICS, flip
+from hf_nmt_interp.attribution import METHODS
 from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.models.calibrated import CalibratedMarianConfig, CalibratedMarianMTModel
 from hf_nmt_interp.studies import alignment_table
-from hf_nmt_interp.studies.alignment_table import CHOSEN, PUBLISHED, ROWS, AlignmentTable
+from hf_nmt_interp.studies.alignment_table import CHOSEN, FIXED, PUBLISHED, ROWS, AlignmentTable
 from hf_nmt_interp.studies.best_attention import agreeing_attention, attention_links
 from hf_nmt_interp.text.tokens import separate_punctuation
 from tests.aligned_models import aligned_copy
@@ -93,6 +94,12 @@ def test_translators_with_an_alignment_head_have_its_row(tmp_path, translators) 
     assert rows[0]["aer"] == hni.alignment_error_rate(links, *GOLD)["aer"]
     one_headed = AlignmentTable(models[0], translators[1], PAIRS, GOLD, tmp_path)
     assert "alignment head" not in one_headed.rows()
+
+
+def test_every_method_has_a_row() -> None:
+    assert FIXED["SmoothGrad, default noise"] == ("saliency", {"smoothgrad": 30})
+    assert CHOSEN["shifted attention"] == (False, True)
+    assert {name for name, _ in FIXED.values()} | {"smoothgrad", "shifted_attention"} == set(METHODS)
 
 
 def test_all_rows_and_the_choice_of_attention(table, translators) -> None:

@@ -176,7 +176,7 @@ def _print(results: "Iterator[Explained]", file: Any, named: bool) -> None:
         if named:
             console.print(Text(f"{label}: {method_name(result)}", "bold"))
         show(result, console)
-        last[result.method] = result
+        last[method_name(result)] = result
     console.print(legend(*last.values()))
 
 
