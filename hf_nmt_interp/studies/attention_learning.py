@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from hf_nmt_interp.analysis.distributions import kendall_tau
+from hf_nmt_interp.analysis.distributions import bootstrap_means, half_interval, kendall_tau
 from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.metrics import best_first
 from hf_nmt_interp.metrics.agreement import score
@@ -106,25 +105,6 @@ def word_agreements(u: Tensor, v: Tensor, kept: Tensor, measure: str = "agreemen
     return torch.cat([MEASURES[measure](*piece) for piece in zip(*pieces, kept.split(_ROWS), strict=True)])
 
 
-def mean_margin(found: Tensor, sentences: Tensor, samples: int = 1000) -> float:
-    """Half the 95 % interval of the mean of numbers [N] over bootstrap samples of the sentences [N] (seed 0).
-
-    NaN are left out.
-
-    >>> mean_margin(torch.tensor([1.0, 1.0, 0.0]), torch.tensor([0, 0, 1]))
-    0.5
-    """
-    known = ~found.isnan()
-    if not known.any():
-        return float("nan")
-    own = sentences[known].unique(return_inverse=True)[1]
-    sums = np.stack([np.bincount(own, found[known]), np.bincount(own)], -1)  # [sentences, 2]
-    drawn = np.random.default_rng(0).integers(len(sums), size=(samples, len(sums)))
-    totals, counts = np.moveaxis(sums[drawn].sum(1), -1, 0)
-    low, high = np.quantile(totals / counts, (0.025, 0.975))
-    return float(high - low) / 2
-
-
 def learning_curves(runs: Runs, measure: str = "agreement") -> list[Row]:
     """Agreement with the end of the standard training, by one of `MEASURES`, and performance.
 
@@ -140,7 +120,8 @@ def learning_curves(runs: Runs, measure: str = "agreement") -> list[Row]:
 
     def compare(name: str, step: int, u: Tensor, v: Tensor) -> None:
         found = word_agreements(u, v, end.kept, measure)
-        add(name, step, found.nanmean().item(), None if end.sentences is None else mean_margin(found, end.sentences))
+        margin = None if end.sentences is None else half_interval(bootstrap_means(found, end.sentences))
+        add(name, step, found.nanmean().item(), margin)
 
     for name, (own, run, other) in CURVES.items():
         for step, snapshot in runs.get(run, {}).items():
@@ -177,7 +158,7 @@ def table_row(curves: list[Row], performance: str = "accuracy") -> Row:
 
     alpha_uf, frozen = curve("A(alpha,beta_uf)"), curve("A(alpha,alpha_fr)")
     best = best_first(sorted(alpha_uf), alpha_uf.__getitem__, score)[0] if alpha_uf else -1
-    steps: dict[str, int | None] = dict.fromkeys(("A(alpha,beta_uf)", "A(delta,beta_uf)", *BAGS), best)
+    steps: dict[str, Any] = dict.fromkeys(("A(alpha,beta_uf)", "A(delta,beta_uf)", *BAGS), best)
     steps |= {name: next(iter(curve(name)), None) for name in LEVELS}
     steps["A(alpha,alpha_fr)"] = max(frozen, key=frozen.__getitem__, default=None)
     row: Row = {name: curve(name).get(step) for name, step in steps.items()}

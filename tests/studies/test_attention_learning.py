@@ -3,7 +3,6 @@
 Also for report/attention_learning.py and report/snell_tables.py.
 """
 
-import numpy as np
 import pytest
 import torch
 
@@ -15,7 +14,6 @@ from hf_nmt_interp.studies.attention_learning import (
     evaluation_steps,
     is_complete,
     learning_curves,
-    mean_margin,
     read_snapshots,
     table_row,
     word_agreements,
@@ -91,19 +89,6 @@ def test_row_by_hand():
         "best uniform step": 0,
         "starred": "xi(beta_uf,beta_px)",  # 100 is never exceeded
     }
-
-
-def test_margins_are_those_of_a_literal_bootstrap_over_sentences():
-    rng = np.random.default_rng(1)
-    values, sentences = rng.random(20), rng.integers(6, size=20)
-    values[3] = np.nan  # a word that has no tau
-    margin = mean_margin(torch.tensor(values), torch.tensor(sentences), samples=200)
-    groups = [values[(sentences == number) & ~np.isnan(values)] for number in sorted(set(sentences))]
-    drawn = np.random.default_rng(0).integers(len(groups), size=(200, len(groups)))
-    low, high = np.quantile([np.concatenate([groups[i] for i in d]).mean() for d in drawn], (0.025, 0.975))
-    assert margin == pytest.approx((high - low) / 2)
-    assert np.isnan(mean_margin(torch.full((2,), torch.nan), torch.arange(2)))
-    assert 0.01 < margin != pytest.approx(mean_margin(torch.tensor(values), torch.arange(20), samples=200))
 
 
 def test_row_with_margins():
