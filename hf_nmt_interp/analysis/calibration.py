@@ -4,10 +4,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from hf_nmt_interp.analysis.distributions import entropy, jensen_shannon, kendall_tau
+from hf_nmt_interp.analysis.distributions import (
+    bootstrap_means,
+    entropy,
+    half_interval,
+    jensen_shannon,
+    kendall_tau,
+)
 from hf_nmt_interp.analysis.reports import Report, sentence_pairs
 from hf_nmt_interp.attribution.attention import attention_weights
 from hf_nmt_interp.attribution.gradients import step_gradients
@@ -32,15 +39,16 @@ class CalibrationReport(Report):
         layers: one row per layer, and "all" for the mean over layers: jsd of original and fused weights; entropy of
             the original weights; entropy_change, fused minus original (above 0: more dispersed); tau of weights
             (kendall_attention) and of m (kendall_mask; below 0: important words are masked) with gradients; mask_mean.
-            A plain translator only has entropy and kendall_attention.
-        bins: one row for each layer and entropy bin [low, high): jsd and the number of distributions.
+            A plain translator only has entropy and kendall_attention. `*_ci`: half the 95 % interval of each number,
+            over bootstrap samples of the sentences.
+        bins: one row for each layer and entropy bin [low, high): jsd, jsd_ci and the number of distributions.
         about: model, fusion, alpha, sentences, steps.
 
     >>> import hf_nmt_interp as hni
     >>> model, tokenizer = hni.load_demo("en-de")
     >>> report = hni.calibration_report(model, tokenizer, ["I like tea."], ["Ich mag Tee."])
-    >>> print(report.to_csv().splitlines()[0])
-    layer,jsd,entropy,entropy_change,kendall_attention,kendall_mask,mask_mean
+    >>> print(report.to_csv().splitlines()[0])  # doctest: +ELLIPSIS
+    layer,jsd,entropy,entropy_change,kendall_attention,kendall_mask,mask_mean,jsd_ci,entropy_ci,entropy_change_ci,...
     """
 
     title: ClassVar = "report of calibration"
@@ -94,11 +102,15 @@ def calibration_report(
     if translator.weighted_sums:
         raise InputError("model", None, f"{type(model).__name__} is not a Transformer", "give a Transformer")
     layers = [_Layer(edges) for _ in translator.attentions("cross")]
-    for _, batch in pairs.batches(batch_size, "Comparing"):
+    for rows, batch in pairs.batches(batch_size, "Comparing"):
         with evaluating(model):
-            _look(model, translator, batch, layers)
+            _look(model, translator, batch, torch.tensor(rows), layers)
     found: list[Row] = [{"layer": number, **layer.row()} for number, layer in enumerate(layers)]
     found.append({"layer": "all", **{name: _mean([row[name] for row in found]) for name in MEANS}})
+    sampled = [layer.samples() for layer in layers]  # the same sentences for all layers
+    together = {name: np.mean([own[name] for own in sampled], 0) for name in sampled[0]}
+    for row, own in zip(found, [*sampled, together], strict=True):
+        row |= {f"{name}_ci": half_interval(own[name]) if name in own else None for name in MEANS}
     bins = [{"layer": number, **row} for number, layer in enumerate(layers) for row in layer.bin_rows()]
     about = {"model": model.name_or_path}
     about |= {name: getattr(model.config, key, None) for name, key in (("fusion", "fusion"), ("alpha", "mask_alpha"))}
@@ -112,10 +124,18 @@ class _Layer:
     def __init__(self, edges: Sequence[float]) -> None:
         self.edges = torch.tensor(list(edges), dtype=torch.float64)
         self.values: dict[str, list[Tensor]] = {name: [] for name in MEANS}
+        self.sentences: dict[str, list[Tensor]] = {name: [] for name in MEANS}
 
-    def add(self, **values: Tensor) -> None:
+    def add(self, sentences: Tensor, **values: Tensor) -> None:
+        """Add numbers [N] of these sentences [N]."""
         for name, value in values.items():
             self.values[name].append(value.cpu().double())
+            self.sentences[name].append(sentences.cpu())
+
+    def samples(self) -> dict[str, np.ndarray]:
+        """Means over bootstrap samples of the sentences, for each known number."""
+        known = [name for name in MEANS if self.values[name]]
+        return {name: bootstrap_means(torch.cat(self.values[name]), torch.cat(self.sentences[name])) for name in known}
 
     def row(self) -> Row:
         values = {name: torch.cat([torch.empty(0), *self.values[name]]) for name in MEANS}
@@ -128,11 +148,13 @@ class _Layer:
         if not self.values["jsd"]:
             return
         jsd, entropy = (torch.cat(self.values[name]) for name in ("jsd", "entropy"))
+        sentences = torch.cat(self.sentences["jsd"])
         chosen = torch.bucketize(entropy.clamp(min=0), self.edges, right=True) - 1
         for number, low in enumerate(self.edges.tolist()):
             high = self.edges[number + 1].item() if number + 1 < len(self.edges) else None
-            inside = jsd[chosen == number]
-            yield {"low": low, "high": high, "jsd": _mean(inside.tolist()), "count": len(inside)}
+            inside, own = jsd[chosen == number], sentences[chosen == number]
+            interval = half_interval(bootstrap_means(inside, own)) if len(inside) else None
+            yield {"low": low, "high": high, "jsd": _mean(inside.tolist()), "jsd_ci": interval, "count": len(inside)}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -140,8 +162,8 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _look(model: Any, translator: Parts, batch: Batch, layers: list[_Layer]) -> None:
-    """Add one batch to the sums."""
+def _look(model: Any, translator: Parts, batch: Batch, numbers: Tensor, layers: list[_Layer]) -> None:
+    """Add one batch, the sentences with these numbers [B], to the sums."""
     attentions = translator.attentions("cross")
     masked = hasattr(model, "mask_parameters")
     with torch.no_grad(), Tape([module for a in attentions for module in a.recorded]) as tape:
@@ -152,19 +174,24 @@ def _look(model: Any, translator: Parts, batch: Batch, layers: list[_Layer]) -> 
     steps = batch.labels != -100
     many = real[steps].sum(-1) > 1
     originals = outputs.original_attentions if masked else weights
+    words = numbers.to(steps.device)[:, None].expand_as(steps)[steps]  # [steps]: the sentence of each
+    heads = [words.repeat_interleave(a.shape[1]) for a in originals]  # [steps * H]
 
     def tau(scores: Tensor) -> Tensor:
         return kendall_tau(scores.mean(1)[steps], importance[steps], real[steps])[many]
 
     for number, (layer, a) in enumerate(zip(layers, originals, strict=True)):
         before = a.transpose(1, 2)[steps].flatten(0, 1)  # [steps * H, S]
-        layer.add(entropy=entropy(before), kendall_attention=tau(a))
+        layer.add(heads[number], entropy=entropy(before))
+        layer.add(words[many], kendall_attention=tau(a))
         if masked:
             after = weights[number].transpose(1, 2)[steps].flatten(0, 1)
             after = after / after.sum(-1, keepdim=True)
-            layer.add(jsd=jensen_shannon(before, after), entropy_change=entropy(after) - entropy(before))
+            change = entropy(after) - entropy(before)
+            layer.add(heads[number], jsd=jensen_shannon(before, after), entropy_change=change)
             m = outputs.masks[number]
-            layer.add(kendall_mask=tau(m), mask_mean=m.mean(1)[steps][real[steps]])
+            layer.add(words[many], kendall_mask=tau(m))
+            layer.add(words.repeat_interleave(real[steps].sum(-1)), mask_mean=m.mean(1)[steps][real[steps]])
 
 
 @torch.inference_mode(False)

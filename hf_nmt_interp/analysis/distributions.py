@@ -1,5 +1,6 @@
-"""Entropy, divergence and rank correlation of distributions over the last dimension of tensors."""
+"""Entropy, divergence and rank correlation of distributions over the last dimension; intervals of means."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -41,3 +42,27 @@ def kendall_tau(x: Tensor, y: Tensor, kept: Tensor, variant: str = "b") -> Tenso
         return total / (n * (n - 1))
     ordered = (first != 0).sum((-2, -1)) * (second != 0).sum((-2, -1))
     return total / ordered.to(x.dtype).sqrt()
+
+
+def bootstrap_means(values: Tensor, groups: Tensor, samples: int = 1000) -> np.ndarray:
+    """Means [samples] of numbers [N] over bootstrap samples of their groups [N], e.g. sentences (seed 0).
+
+    NaN are left out. Numbers with the same groups get the same samples, so their means can be combined.
+
+    >>> bootstrap_means(torch.tensor([1.0, 1.0, 0.0]), torch.tensor([4, 4, 7]), samples=3).round(2)
+    array([0.  , 0.67, 1.  ])
+    """
+    names, own = groups.unique(return_inverse=True)
+    known = ~values.isnan()
+    sums = [np.bincount(own[known], weights, len(names)) for weights in (values[known].double(), None)]
+    drawn = np.random.default_rng(0).integers(len(names), size=(samples, len(names)))
+    totals, counts = (part[drawn].sum(1) for part in sums)
+    return np.divide(totals, counts, out=np.full(samples, np.nan), where=counts > 0)
+
+
+def half_interval(means: np.ndarray) -> float | None:
+    """Half the 95 % interval of means over bootstrap samples without NaN; None if there are no others."""
+    if np.isnan(means).all():
+        return None
+    low, high = np.nanquantile(means, (0.025, 0.975))
+    return float(high - low) / 2

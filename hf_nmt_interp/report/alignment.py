@@ -25,23 +25,22 @@ _TITLES = {
 def alignment_markdown(rows: Sequence[Row]) -> str:
     """A Markdown table for each kind of row: one line per method, one column per alignment, then the forward entropy.
 
-    >>> rates = {"way": "default", "reference": "gold", "aer": 0.25, "precision": 1.0, "recall": 0.5}
+    >>> rates = {"way": "default", "reference": "gold", "aer": 0.25, "precision": 1.0, "recall": 0.5, "aer_ci": 0.02}
     >>> row = {"table": "force", "method": "grad", "alignment": "forward", "pairs": 9, **rates, "entropy": 1.234}
     >>> print(alignment_markdown([row]))
-    Force decoding, against the gold links (9 pairs): AER (precision, recall) in %
+    Force decoding, against the gold links (9 pairs): AER ± half its 95 % interval over pairs (precision, recall) in %
     <BLANKLINE>
     | method | forward | entropy |
     |---|---|---|
-    | grad | 25.0 (100.0, 50.0) | 1.23 |
+    | grad | 25.0 ± 2.0 (100.0, 50.0) | 1.23 |
     <BLANKLINE>
     """
     found = []
     for kind, title in _TITLES.items():
         for way, ending in (("default", ""), ("published", _AS_PUBLISHED)):
             if chosen := [row for row in rows if (row["table"], row["way"]) == (kind, way)]:
-                head = (
-                    f"{title.format(**chosen[0])} ({chosen[0]['pairs']} pairs){ending}: AER (precision, recall) in %"
-                )
+                head = f"{title.format(**chosen[0])} ({chosen[0]['pairs']} pairs){ending}: "
+                head += "AER ± half its 95 % interval over pairs (precision, recall) in %"
                 found.append(f"{head}\n\n{_table(chosen)}")
     return "\n".join(found)
 
@@ -52,7 +51,8 @@ def _table(rows: Sequence[Row]) -> str:
     for method in dict.fromkeys(row["method"] for row in rows):
         cells = {row["alignment"]: row for row in rows if row["method"] == method}
         entropy = cells.get("forward", {}).get("entropy")
-        texts = {name: "{aer:.1%} ({precision:.1%}, {recall:.1%})".format(**row) for name, row in cells.items()}
+        text = "{aer:.1%} ± {aer_ci:.1%} ({precision:.1%}, {recall:.1%})"
+        texts = {name: text.format(**row) for name, row in cells.items()}
         rates = [texts.get(column, "").replace("%", "") for column in columns]
         lines.append([method, *rates, "" if entropy is None else f"{entropy:.2f}"])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines).replace(" --- ", "---")

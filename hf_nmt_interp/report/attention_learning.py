@@ -26,6 +26,7 @@ _HALVES = (
     [*(f"xi({pair})" for pair in PAIRS), "xi*"],
 )
 _SHORT = {"agreement": "A", "kendall_tau": "tau"}
+_MARGIN = "±"  # heading of rows of half intervals
 
 
 def write_learning(
@@ -60,9 +61,12 @@ def learning_text(
     found: Mapping[str, Row], paper: str | None = None, performance: str = "accuracy", on: str = "valid"
 ) -> str:
     """The table for a terminal of 80 columns, in two halves: rows of `table_row` by measure, with the paper's."""
-    rows = learning_rows(found, paper, performance, on)
-    halves = [["", *(name for name in map(_symbols, half) if any(row.get(name) for row in rows))] for half in _HALVES]
-    return "\n\n".join(_aligned([{name: row.get(name, "") for name in half} for row in rows]) for half in halves)
+    rows, halves = learning_rows(found, paper, performance, on), []
+    for half in _HALVES:
+        names = [name for name in map(_symbols, half) if any(row.get(name) for row in rows)]
+        shown = [row for row in rows if row[""] != _MARGIN or any(row.get(name) for name in names)]
+        halves.append(_aligned([{name: row.get(name, "") for name in ("", *names)} for row in shown]))
+    return "\n\n".join(halves)
 
 
 def _aligned(rows: Sequence[dict[str, str]]) -> str:
@@ -85,6 +89,9 @@ def learning_rows(
     rows = []
     for measure, row in found.items():
         rows.append({"": _SHORT[measure], **{_symbols(c): text(row, c) for half in _HALVES for c in half}})
+        margins = {_symbols(c): row[name] for c in _HALVES[0] if row.get(name := f"margin({c[2:]}") is not None}
+        if margins:
+            rows.append({"": _MARGIN, **{name: f"{margin:.1f}" for name, margin in margins.items()}})
         number = TABLES.get((measure, performance, on))
         if paper is not None and number and (cells := paper_row(number, paper)):
             shown = {_symbols(c): cell for c, cell in cells.items() if row[c] is not None}

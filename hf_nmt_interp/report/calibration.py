@@ -77,7 +77,8 @@ def _by_layer(layers: Sequence[Row], label: str, names: dict[str, str]) -> tuple
         bars(axis, groups, [1 + layer for layer in sorted({row["layer"] for row in rows})])  # from 1, as in the paper
         axis.set(xlabel="decoder layer", ylabel=label)
 
-    return [{name: row[name] for name in ("model", "layer", *names)} for row in layers], draw
+    columns = ["model", "layer", *names, *(f"{name}_ci" for name in names)]
+    return [{name: row[name] for name in columns} for row in layers], draw
 
 
 def _by_entropy(axis: Any, rows: list[Row]) -> None:

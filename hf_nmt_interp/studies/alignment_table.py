@@ -36,7 +36,7 @@ from hf_nmt_interp.attribution.registry import METHODS
 from hf_nmt_interp.decoding.batch import Translation
 from hf_nmt_interp.decoding.pairs import Pairs, encode_sources
 from hf_nmt_interp.errors import check_choice
-from hf_nmt_interp.metrics.aer.rate import alignment_error_rate
+from hf_nmt_interp.metrics.aer.rate import alignment_error_rate, error_margin
 from hf_nmt_interp.models.conv import ConvSeq2SeqForConditionalGeneration
 from hf_nmt_interp.models.loading import weights_fingerprint
 from hf_nmt_interp.studies.best_attention import agreeing_attention, attention_links
@@ -208,6 +208,7 @@ class AlignmentTable:
             row
             | {"pairs": len(links)}
             | alignment_error_rate(links, *gold)
+            | {"aer_ci": error_margin(links, *gold)}
             | {"entropy": None if soft is None else entropy(soft)}
         )
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hf_nmt_interp.analysis.distributions import kendall_tau
+from hf_nmt_interp.analysis.distributions import bootstrap_means, half_interval, kendall_tau
 from hf_nmt_interp.errors import InputError, check_choice
 from hf_nmt_interp.metrics import best_first
 from hf_nmt_interp.metrics.agreement import score
@@ -95,40 +95,45 @@ def is_complete(folder: str | Path, steps: int, on: Sequence[str] = ("valid",)) 
     return all(Path(folder, SNAPSHOTS[name], f"{steps}.safetensors").exists() for name in on)
 
 
-def mean_agreement(u: Tensor, v: Tensor, kept: Tensor, measure: str = "agreement") -> float:
-    """Mean of a measure of u and v [N, L] at kept positions [N, L], over words that have it (tau needs pairs)."""
+def word_agreements(u: Tensor, v: Tensor, kept: Tensor, measure: str = "agreement") -> Tensor:
+    """A measure [N] of u and v [N, L] at kept positions [N, L]; NaN for words without it (tau needs pairs)."""
     check_choice("measure", measure, MEASURES)
     if u.shape != v.shape:
         problem = f"have the shapes {list(u.shape)} and {list(v.shape)}"
         raise InputError("u, v", None, problem, "take snapshots on the same validation set")
     pieces = (z.masked_fill(~kept, 0).double().split(_ROWS) for z in (u, v))
-    found = [MEASURES[measure](*piece) for piece in zip(*pieces, kept.split(_ROWS), strict=True)]
-    return torch.cat(found).nanmean().item()
+    return torch.cat([MEASURES[measure](*piece) for piece in zip(*pieces, kept.split(_ROWS), strict=True)])
 
 
 def learning_curves(runs: Runs, measure: str = "agreement") -> list[Row]:
-    """Agreement with the end of the standard training, by one of `MEASURES`, and performance: statistic, step, value.
+    """Agreement with the end of the standard training, by one of `MEASURES`, and performance.
+
+    Rows have statistic, step, value, and margin: half the 95 % interval of an agreement over the sentences.
 
     Training runs other than "standard" may be missing; the curves that need them are then left out.
     """
     end = last(runs, "standard")
     rows: list[Row] = []
 
-    def add(name: str, step: int, value: float) -> None:
-        rows.append({"statistic": name, "step": step, "value": value})
+    def add(name: str, step: int, value: float, margin: float | None = None) -> None:
+        rows.append({"statistic": name, "step": step, "value": value, "margin": margin})
+
+    def compare(name: str, step: int, u: Tensor, v: Tensor) -> None:
+        found = word_agreements(u, v, end.kept, measure)
+        margin = None if end.sentences is None else half_interval(bootstrap_means(found, end.sentences))
+        add(name, step, found.nanmean().item(), margin)
 
     for name, (own, run, other) in CURVES.items():
         for step, snapshot in runs.get(run, {}).items():
             if own in end.scores:
-                add(name, step, mean_agreement(end.scores[own], snapshot.scores[other], end.kept, measure))
+                compare(name, step, end.scores[own], snapshot.scores[other])
     for name, run in BAGS.items():
         for step, snapshot in runs.get("uniform", {}).items() if runs.get(run) else ():
             bag = last(runs, run).scores["beta"]
-            add(name, step, mean_agreement(snapshot.scores["beta"], bag, end.kept, measure))
+            compare(name, step, snapshot.scores["beta"], bag)
     for own in ("alpha", "alpha_opt"):
         if own in end.scores and "beta" in end.scores:
-            value = mean_agreement(end.scores[own], end.scores["beta"], end.kept, measure)
-            add(f"A({own},beta)", max(runs["standard"]), value)
+            compare(f"A({own},beta)", max(runs["standard"]), end.scores[own], end.scores["beta"])
     random = random_agreement(end.kept).mean().item() if measure == "agreement" else 0.0
     add("A(random)", max(runs["standard"]), random)
     for run, snapshots in runs.items():
@@ -144,7 +149,7 @@ def table_row(curves: list[Row], performance: str = "accuracy") -> Row:
 
     A(alpha,beta_uf) is the largest value in the uniform training (appendix A.7), and the other columns use beta_uf of
     that step; A(alpha,alpha_fr) is the largest value in the training of the attention alone (appendix A.6). `starred`
-    lists each xi for which the second seed never agrees as well.
+    lists each xi for which the second seed never agrees as well, `margin(...)` are half intervals of agreements.
     """
     check_choice("performance", performance, PERFORMANCES)
 
@@ -153,9 +158,12 @@ def table_row(curves: list[Row], performance: str = "accuracy") -> Row:
 
     alpha_uf, frozen = curve("A(alpha,beta_uf)"), curve("A(alpha,alpha_fr)")
     best = best_first(sorted(alpha_uf), alpha_uf.__getitem__, score)[0] if alpha_uf else -1
-    row: Row = {name: curve(name).get(best) for name in ("A(alpha,beta_uf)", "A(delta,beta_uf)", *BAGS)}
-    row |= {name: next(iter(curve(name).values()), None) for name in LEVELS}
-    row["A(alpha,alpha_fr)"] = max(frozen.values(), default=None)
+    steps: dict[str, Any] = dict.fromkeys(("A(alpha,beta_uf)", "A(delta,beta_uf)", *BAGS), best)
+    steps |= {name: next(iter(curve(name)), None) for name in LEVELS}
+    steps["A(alpha,alpha_fr)"] = max(frozen, key=frozen.__getitem__, default=None)
+    row: Row = {name: curve(name).get(step) for name, step in steps.items()}
+    margins = {(row["statistic"], row["step"]): row["margin"] for row in curves}
+    row |= {f"margin({name[2:]}": _percent(margins.get((name, step))) for name, step in steps.items()}
     statistic = {"accuracy": "performance", "bleu": "bleu"}[performance]
     second, standard = (curve(f"{statistic}({run})") for run in ("second_seed", "standard"))
     if not standard:
@@ -164,6 +172,10 @@ def table_row(curves: list[Row], performance: str = "accuracy") -> Row:
     row |= _contextualized(row, curve("A(alpha,alpha_2)"), second)
     row["xi*"] = second[max(second)] if second else standard[max(standard)]
     return row | {"best uniform step": best if alpha_uf else None}
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else 100 * value
 
 
 def _contextualized(row: Row, second: dict[int, float], performance: dict[int, float]) -> Row:

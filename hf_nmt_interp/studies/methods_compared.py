@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import psutil
 import torch
 
@@ -23,7 +22,7 @@ from hf_nmt_interp.attribution.parsing import Named
 from hf_nmt_interp.attribution.registry import METHODS, make_method, parse_method, word_settings
 from hf_nmt_interp.decoding.pairs import Pairs, Text
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.metrics.aer.rate import alignment_error_rate
+from hf_nmt_interp.metrics.aer.rate import alignment_error_rate, error_margin
 from hf_nmt_interp.metrics.faithfulness import compare, ranked_rows
 from hf_nmt_interp.models.loading import weights_fingerprint
 from hf_nmt_interp.text.files import write_whole
@@ -91,7 +90,8 @@ def compare_methods(
     def aligned(method: AttributionMethod) -> Row:
         results, cost = measured(partial(explain, method, pairs, batch_size), model.device, len(pairs))
         links = [extract_links(word_scores(r.source, r.source_side, r.target_side)) for r in results]
-        return dict(zip(("aer", "a_ci"), error_with_margin(links, *gold[2:]), strict=True)) | cost
+        error, margin = alignment_error_rate(links, *gold[2:])["aer"], error_margin(links, *gold[2:])
+        return {"aer": 100 * error, "a_ci": 100 * margin} | cost
 
     more = {
         label: kept("aer", label, partial(aligned, method)) for label, method in track(list(made.items()), "Aligning")
@@ -113,23 +113,6 @@ def saved(folder: str | Path, kind: str, label: str, about: Sequence[Any], compu
     found = compute()
     write_whole(path, json.dumps(found))
     return found
-
-
-def error_with_margin(
-    links: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links], samples: int = 1000
-) -> tuple[float, float]:
-    """Alignment error rate in %, and half its 95 % interval over bootstrap samples of the sentence pairs."""
-    error = 100 * alignment_error_rate(links, sure, possible)["aer"]
-    counts = np.array(
-        [
-            (len(A & S) + len(A & (P | S)), len(A) + len(S))
-            for A, S, P in zip(map(set, links), map(set, sure), map(set, possible), strict=True)
-        ]
-    )
-    drawn = np.random.default_rng(0).integers(len(counts), size=(samples, len(counts)))
-    right, whole = np.moveaxis(counts[drawn].sum(1), -1, 0)
-    low, high = np.quantile(1 - right / np.maximum(whole, 1), (0.025, 0.975))
-    return error, float(50 * (high - low))
 
 
 def measured(run: Callable[[], T], device: Any, count: int) -> tuple[T, Row]:

@@ -35,12 +35,14 @@ class Snapshot:
     scores: dict[str, Tensor]  # by name, [N, L]
     performance: float  # share of output words that the model predicts correctly after the reference prefix
     bleu: float | None = None  # of greedy translations, from 0 to 1; None if it was not measured
+    sentences: Tensor | None = None  # [N], number of each word's sentence; None in files of earlier versions
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file; a killed process leaves the complete file or none."""
         with atomic(path) as part:
             numbers = {"performance": self.performance} | ({} if self.bleu is None else {"bleu": self.bleu})
-            save_file({"kept": self.kept, **self.scores}, part, {name: repr(x) for name, x in numbers.items()})
+            own = {} if self.sentences is None else {"sentences": self.sentences}
+            save_file({"kept": self.kept, **own, **self.scores}, part, {name: repr(x) for name, x in numbers.items()})
 
     @classmethod
     def load(cls, path: str | Path) -> "Snapshot":
@@ -48,7 +50,7 @@ class Snapshot:
         with safe_open(path, "pt") as file:
             scores = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
             numbers = {name: float(text) for name, text in file.metadata().items()}
-            return cls(scores.pop("kept"), scores, **numbers)
+            return cls(scores.pop("kept"), scores, sentences=scores.pop("sentences", None), **numbers)
 
 
 def take_snapshot(
@@ -60,7 +62,7 @@ def take_snapshot(
     for name in scores:
         check_choice("scores", name, SNAPSHOT_SCORES)
     found: dict[str, list[Tensor]] = {name: [] for name in scores}
-    kept, right, words = [], 0, 0
+    kept, sentences, right, words, before = [], [], 0, 0, 0
     for batch in batches:
         labels = batch["labels"] if batch["labels"].ndim > 1 else batch["labels"][:, None]
         real = labels != -100
@@ -79,9 +81,12 @@ def take_snapshot(
             found["alpha_opt"].append(_optimal(model, batch)[real])
         positions = batch["attention_mask"].bool()[:, None].expand(-1, labels.shape[1], -1)
         kept.append(positions[real])
+        sentences.append(before + real.nonzero()[:, 0])
+        before += len(real)
     if not words:
         raise InputError("batches", None, "they have no output words", "give a validation set with words")
-    return Snapshot(_joined(kept), {name: _joined(rows) for name, rows in found.items()}, right / words)
+    scored = {name: _joined(rows) for name, rows in found.items()}
+    return Snapshot(_joined(kept), scored, right / words, sentences=torch.cat(sentences))
 
 
 def _optimal(model: Any, batch: dict[str, Any]) -> Tensor:

@@ -8,6 +8,7 @@ import csv
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,6 +21,7 @@ from hf_nmt_interp.analysis.calibration import (
     jensen_shannon,
     kendall_tau,
 )
+from hf_nmt_interp.analysis.distributions import bootstrap_means, half_interval
 from hf_nmt_interp.decoding.batch import make_batch
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import parts
@@ -65,9 +67,21 @@ def test_gradient_importance_is_that_of_single_backward_passes(family):
             assert not found[row, :, S:].any()
 
 
+def sampled(groups, samples=1000):
+    """Means of the numbers in bootstrap samples of the groups."""
+    drawn = np.random.default_rng(0).integers(len(groups), size=(samples, len(groups)))
+    return np.array([np.concatenate([groups[i] for i in d]).mean() for d in drawn])
+
+
+def half(means):
+    low, high = np.quantile(means, (0.025, 0.975))
+    return pytest.approx((high - low) / 2, abs=1e-5)
+
+
 def test_report_agrees_with_one_made_step_by_step(calibrated):
     model, tokenizer, report = calibrated
     found = [{name: [] for name in MEANS} for _ in range(2)]
+    ends = [{name: [] for name in MEANS} for _ in range(2)]  # how many values there are after each sentence
     for text, goal in zip(SOURCES, TARGETS, strict=True):
         source, target = torch.tensor(encode_source(tokenizer, text).ids), encode_target(tokenizer, goal).ids
         labels = torch.tensor(target)
@@ -87,6 +101,15 @@ def test_report_agrees_with_one_made_step_by_step(calibrated):
                 for name, score in scores.items():
                     tau = twin.kendall_tau(score.tolist(), importance[t].tolist())
                     values[f"kendall_{name}"].append(tau)
+        for own, values in zip(ends, found, strict=True):
+            for name in MEANS:
+                own[name].append(len(values[name]))
+    both = zip(found, ends, strict=True)
+    means = [{name: sampled(np.split(values[name], own[name][:-1])) for name in MEANS} for values, own in both]
+    for name in MEANS:
+        assert [row[f"{name}_ci"] for row in report.layers[:2]] == [half(own[name]) for own in means]
+        assert report.layers[2][f"{name}_ci"] == half((means[0][name] + means[1][name]) / 2)
+    assert report.layers[0]["jsd_ci"] > 0
     for layer, values in enumerate(found):
         for name in MEANS:
             mean = sum(values[name]) / len(values[name])
@@ -99,6 +122,7 @@ def test_report_agrees_with_one_made_step_by_step(calibrated):
             assert row["count"] == len(inside)
             if inside:
                 assert row["jsd"] == pytest.approx(sum(inside) / len(inside), abs=1e-5)
+            assert (row["jsd_ci"] is None) == (not inside)
     for name in MEANS:
         assert report.layers[2][name] == pytest.approx(sum(row[name] for row in report.layers[:2]) / 2)
     assert report.about["alpha"] == 0.5
@@ -116,6 +140,18 @@ def test_measures_agree_with_their_twins():
     kept = torch.tensor([True] * 5 + [False])
     assert kendall_tau(x, y, kept).item() == pytest.approx(twin.kendall_tau(x[:5].tolist(), y[:5].tolist()))
     assert kendall_tau(x[:4], torch.ones(4), kept[:4]).isnan()
+
+
+def test_intervals_are_over_groups():
+    """Of NaN, nothing is known; numbers of one group stay together."""
+    values, groups = torch.tensor([1.0, 0.0, 5.0, torch.nan, 2.0, 9.0]), torch.tensor([3, 8, 3, 8, 8, 1])
+    expected = sampled([np.array([9.0]), np.array([1.0, 5.0]), np.array([0.0, 2.0])], 200)
+    assert bootstrap_means(values, groups, 200) == pytest.approx(expected)
+    assert half_interval(bootstrap_means(values, groups)) != half_interval(bootstrap_means(values, torch.arange(6)))
+    unknown = bootstrap_means(torch.tensor([torch.nan, 1.0]), torch.tensor([0, 1]))
+    assert 0 < np.isnan(unknown).mean() < 1  # samples of the first group only
+    assert half_interval(unknown) == 0
+    assert half_interval(bootstrap_means(torch.full((2,), torch.nan), torch.arange(2))) is None
 
 
 def test_report_is_saved_and_drawn(calibrated, tmp_path):

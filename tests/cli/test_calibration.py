@@ -12,6 +12,7 @@ def test_table_rows_and_figures(run, calibrated_folder, tmp_path):
     code, out, err = run("calibration", "--model", calibrated_folder, *SENTENCES, "--figures", tmp_path / "figures")
     assert (code, err) == (0, "")
     assert "tau mask" in out
+    assert "_ci" not in out
     assert {path.name for path in (tmp_path / "figures").glob("jsd*")} == {
         f"jsd_by_{what}.{ending}" for what in ("layer", "entropy") for ending in ("svg", "csv")
     }
@@ -27,7 +28,7 @@ def test_plain_models_have_no_masks(run, model_folder, tmp_path):
     assert (code, err) == (0, "")
     rows = [json.loads(line) for line in out.splitlines()]
     known = {name for name, value in rows[0].items() if value is not None}
-    assert known == {"model", "layer", "entropy", "kendall_attention"}
+    assert known == {"model", "layer", "entropy", "kendall_attention", "entropy_ci", "kendall_attention_ci"}
     assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"kendall_by_layer"}
     code, _, err = run("attribute", "--model", model_folder, "--method", "mask", *SENTENCES)
     assert code == 2

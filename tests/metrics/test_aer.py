@@ -5,12 +5,14 @@ Also for metrics/aer/aer.py and metrics/aer/rate.py.
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import hf_nmt_interp as hni
 from hf_nmt_interp.metrics import aer as folder
+from hf_nmt_interp.metrics.aer.rate import error_margin
 from hf_nmt_interp.text.pharaoh import format_links
 
 links = st.sets(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=6)
@@ -49,6 +51,24 @@ def test_equals_counting_link_by_link(corpus):
 @given(st.lists(links, min_size=1, max_size=3))
 def test_a_gold_alignment_has_no_error(gold):
     assert hni.alignment_error_rate(gold, gold) == {"aer": 0, "precision": 1, "recall": 1}
+
+
+def test_the_margin_is_that_of_a_literal_bootstrap():
+    rng = np.random.default_rng(1)
+    gold, more, found = (
+        [{(int(i), int(j)) for i, j in rng.integers(4, size=(n, 2))} for _ in range(6)] for n in (3, 4, 4)
+    )
+    margin = error_margin(found, gold, more, samples=200)
+    drawn = np.random.default_rng(0).integers(6, size=(200, 6))
+    rates = [hni.alignment_error_rate(*([side[i] for i in d] for side in (found, gold, more)))["aer"] for d in drawn]
+    low, high = np.quantile(rates, (0.025, 0.975))
+    assert margin == pytest.approx((high - low) / 2)
+    assert margin > 0.01
+    assert error_margin(found, gold, samples=200) == error_margin(found, gold, gold, samples=200) != margin
+
+
+def test_pairs_without_links_have_no_error_and_no_margin():
+    assert error_margin([set(), set()], [set(), set()]) == error_margin([], []) == 0
 
 
 def test_lists_of_lists_are_links_too():

@@ -10,12 +10,13 @@ from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.report.attention_learning import learning_rows, learning_text, plot_agreement
 from hf_nmt_interp.report.snell_tables import DATA_SETS, TABLES, paper_row
 from hf_nmt_interp.studies.attention_learning import (
+    PAIRS,
     evaluation_steps,
     is_complete,
     learning_curves,
-    mean_agreement,
     read_snapshots,
     table_row,
+    word_agreements,
 )
 from hf_nmt_interp.studies.snapshots import Snapshot
 
@@ -81,9 +82,33 @@ def test_row_by_hand():
         "xi(delta,beta_uf)": 70,
         "xi(alpha,beta)": 70,
         "xi*": 70,
+        **{
+            f"margin({pair})": None
+            for pair in (*PAIRS, "alpha_opt,beta", "random", "alpha,alpha_fr", "beta_uf,beta_log")
+        },
         "best uniform step": 0,
         "starred": "xi(beta_uf,beta_px)",  # 100 is never exceeded
     }
+
+
+def test_row_with_margins():
+    end = Snapshot(KEPT, RUNS["standard"][9].scores, 0.8, sentences=torch.tensor([4, 7]))
+    row = table_row(learning_curves(RUNS | {"standard": {9: end}}))
+    assert [row[f"margin({pair})"] for pair in PAIRS] == [
+        50,
+        0,
+        50,
+        50,
+    ]  # of one right and one wrong sentence; both right
+    assert (row["margin(random)"], row["margin(alpha,alpha_fr)"]) == (None, None)
+    rows = learning_rows({"agreement": row}, "Multi30k")
+    assert [line[""] for line in rows] == ["A", "±", "table 5"]
+    assert (rows[1]["A(α,β)"], rows[1].get("ξ(α,β)")) == ("50.0", None)
+    first, second = learning_text({"agreement": row}, "Multi30k").split("\n\n")
+    assert [[line.split()[0] for line in half.splitlines()[1:]] for half in (first, second)] == [
+        ["A", "±", "table"],
+        ["A", "table"],
+    ]
 
 
 def test_frozen_attention_logistic_regression_and_bleu_by_hand():
@@ -153,7 +178,7 @@ def test_a_study_that_has_just_begun_has_a_row_with_gaps():
 
 
 def test_kendall_has_no_baseline_and_leaves_padding_out():
-    assert mean_agreement(peaks(1, 1), peaks(1, 1), KEPT, "kendall_tau") == 1
+    assert word_agreements(peaks(1, 1), peaks(1, 1), KEPT, "kendall_tau").tolist() == [1, 1]
     row = table_row(learning_curves(RUNS, "kendall_tau"))
     assert row["A(random)"] == 0
     assert row["A(alpha,beta)"] == pytest.approx((100 - 100) / 2)
@@ -162,7 +187,7 @@ def test_kendall_has_no_baseline_and_leaves_padding_out():
 def test_figure_has_its_numbers_beside_it(tmp_path):
     plot_agreement(learning_curves(RUNS), tmp_path / "curves.svg")
     assert "<svg" in (tmp_path / "curves.svg").read_text()
-    assert 'A(alpha,beta_uf)",5,0.5' in (tmp_path / "curves.csv").read_text()
+    assert 'A(alpha,beta_uf)",5,0.5,' in (tmp_path / "curves.csv").read_text()
 
 
 def test_wrong_input_is_named():
@@ -175,7 +200,7 @@ def test_wrong_input_is_named():
     with pytest.raises(
         InputError, match=r"u, v: have the shapes \[2, 4\] and \[1, 4\]; take snapshots on the same validation set"
     ):
-        mean_agreement(peaks(0, 0), peaks(0, 0)[:1], KEPT)
+        word_agreements(peaks(0, 0), peaks(0, 0)[:1], KEPT)
 
 
 def test_steps_of_the_paper():

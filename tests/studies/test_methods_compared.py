@@ -12,7 +12,7 @@ from hf_nmt_interp.attribution.registry import METHODS, make_method, word_settin
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.metrics.faithfulness import compare
 from hf_nmt_interp.studies import methods_compared as module
-from hf_nmt_interp.studies.methods_compared import OWN, compare_methods, error_with_margin, measured, methods_for
+from hf_nmt_interp.studies.methods_compared import OWN, compare_methods, measured, methods_for
 from tests.tiny_models import tiny_model
 
 SOURCES = ["the cat sleeps", "a dog reads my book"]
@@ -86,18 +86,6 @@ def test_every_method_that_fits_is_compared(translator):
     assert "mask" not in methods_for(translator[0])
     assert methods_for(translator[0])["lrp:rule=attnlrp"] == ("lrp", {"rule": "attnlrp"})
     assert word_settings(*methods_for(translator[0])["lrp"]) == {"logit": "label"}
-
-
-def test_the_margin_is_that_of_a_literal_bootstrap():
-    rng = np.random.default_rng(1)
-    gold = [{(int(i), int(j)) for i, j in rng.integers(4, size=(5, 2))} for _ in range(6)]
-    links = [{(int(i), int(j)) for i, j in rng.integers(4, size=(4, 2))} for _ in range(6)]
-    error, margin = error_with_margin(links, gold, gold, samples=200)
-    assert error == pytest.approx(100 * hni.alignment_error_rate(links, gold)["aer"])
-    drawn = np.random.default_rng(0).integers(6, size=(200, 6))
-    rates = [100 * hni.alignment_error_rate([links[i] for i in d], [gold[i] for i in d])["aer"] for d in drawn]
-    low, high = np.quantile(rates, (0.025, 0.975))
-    assert margin == pytest.approx((high - low) / 2)
 
 
 def test_memory_is_what_was_needed_beyond_that_in_use():

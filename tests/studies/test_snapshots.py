@@ -21,6 +21,7 @@ def test_rows_are_the_output_words_in_order(tmp_path):
     found = take_snapshot(model, batches, ("alpha", "beta", "delta"))
     assert model.training
     assert found.kept.sum(-1).tolist() == [5, 5, 3, 3, 3, 2]
+    assert found.sentences.tolist() == [0, 0, 1, 1, 1, 2]
     right, row, model = 0, 0, model.eval()
     for batch, lengths in zip(batches, LENGTHS, strict=True):
         outputs = model(**batch, output_attentions=True)
@@ -42,6 +43,9 @@ def test_rows_are_the_output_words_in_order(tmp_path):
     assert Snapshot.load(tmp_path / "8.safetensors").bleu == 0.25
     assert again.performance == found.performance
     assert torch.equal(again.kept, found.kept)
+    assert torch.equal(again.sentences, found.sentences)
+    replace(found, sentences=None).save(tmp_path / "9.safetensors")
+    assert Snapshot.load(tmp_path / "9.safetensors").sentences is None
     assert all(torch.equal(again.scores[name], found.scores[name]) for name in ("alpha", "beta", "delta"))
     assert [path.name for path in (tmp_path / "snapshots").iterdir()] == ["7.safetensors"]
 

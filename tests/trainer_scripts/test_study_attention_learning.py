@@ -115,7 +115,8 @@ def test_a_linear_translator_has_a_column_for_the_best_attention(tmp_path, run, 
     words = [*corpus, "--vocab_size", "70", "--max_steps", "2", "--max_valid", "4", "--paper", "Multi30k"]
     out = run(tmp_path, *words, "--set", "embedding_size=8", "hidden_size=8", "output=linear")
     lines = [line.split() for line in out.splitlines() if line]
-    head, ours, theirs = lines[next(n for n, line in enumerate(lines) if line[0] == "A(α,βuf)") :][:3]
+    head, ours, margins, theirs = lines[next(n for n, line in enumerate(lines) if line[0] == "A(α,βuf)") :][:4]
+    assert margins[0] == "±"
     assert (head[-1], theirs[:2], theirs[-1]) == ("A(αopt,β)", ["table", "5"], "53")
     end = read_snapshots(tmp_path / "standard")[2]
     alpha = end.scores["alpha_opt"]

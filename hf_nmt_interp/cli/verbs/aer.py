@@ -1,7 +1,8 @@
 """Alignment error rate, precision and recall of word alignments against gold links.
 
 Both files have one line per sentence pair, with links `source-target`; in GOLD `ipj` or `i?j` is a possible link.
---figure draws some pairs as matrices that show found and gold links, with the words of --text.
+aer_ci is half the 95 % confidence interval of the error rate, over bootstrap samples of the pairs. --figure draws some
+pairs as matrices that show found and gold links, with the words of --text.
 
 Examples:
   hf-nmt-interp aer gold.txt links.txt
@@ -16,7 +17,7 @@ from hf_nmt_interp.cli.arguments import add_figure, add_output, positive
 from hf_nmt_interp.cli.output import write_rows
 from hf_nmt_interp.cli.paths import InputFile
 from hf_nmt_interp.errors import InputError
-from hf_nmt_interp.metrics.aer.rate import alignment_error_rate
+from hf_nmt_interp.metrics.aer.rate import alignment_error_rate, error_margin
 from hf_nmt_interp.text.corpus import Pair, read_parallel
 from hf_nmt_interp.text.pharaoh import Links, read_gold
 
@@ -45,6 +46,7 @@ def run(args: argparse.Namespace) -> None:
     if args.figure:
         _draw(args, pairs, links, sure, possible)
     rates = alignment_error_rate(links, sure, possible)
+    rates = {"aer": rates.pop("aer"), "aer_ci": error_margin(links, sure, possible)} | rates
     counts = {"sentences": len(links), "links": sum(map(len, links)), "sure": sum(map(len, sure))}
     write_rows([{name: round(rate, 6) for name, rate in rates.items()} | counts], args, title="Alignment error rate")
 

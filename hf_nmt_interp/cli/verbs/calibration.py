@@ -7,8 +7,9 @@ tau att.   kendall_attention: rank correlation of attention with gradient import
 tau mask   kendall_mask: the same for the masks m; below 0, important words are masked
 mask       mask_mean, closer to 1 with a larger alpha
 
-json and tsv use the long names. A plain translator has only entropy and tau att. --figures FOLDER draws the figures of
-the paper, and also JSD by entropy and, with --compare, masks by alpha, and BLEU if the models' folders have the
+json and tsv use the long names, and also have half the 95 % interval of each number over bootstrap samples of the
+sentences (jsd_ci, ...). A plain translator has only entropy and tau att. --figures FOLDER draws the figures of the
+paper, and also JSD by entropy and, with --compare, masks by alpha, and BLEU if the models' folders have the
 results.json of their training. The numbers of each figure are in a CSV file next to it.
 
 Examples:
@@ -66,8 +67,9 @@ def run(args: argparse.Namespace) -> None:
         options = {"batch_size": args.batch_size}
         reports.append(calibration_report(model, tokenizer, sources, targets, **options))
         reports[-1].about |= {"model": label} | _bleu(name)
-    short = SHORT if arguments.chosen_format(args) == "table" else {}
-    rows = [{short.get(name, name): x for name, x in row.items()} for row in calibration_rows(reports)]
+    rows = calibration_rows(reports)
+    if arguments.chosen_format(args) == "table":  # 80 columns
+        rows = [{SHORT.get(name, name): x for name, x in row.items() if not name.endswith("_ci")} for row in rows]
     rounded = [{name: round(x, 4) if isinstance(x, float) else x for name, x in row.items()} for row in rows]
     write_rows(rounded, args, "Calibration")
     if args.figures:

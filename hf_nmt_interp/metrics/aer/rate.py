@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from hf_nmt_interp.errors import InputError
 
 Pairs = Iterable[tuple[int, int]]
@@ -43,3 +45,25 @@ def alignment_error_rate(
 
     error = 1 - share(found + right, links + certain)
     return {"aer": error, "precision": share(right, links), "recall": share(found, certain)}
+
+
+def error_margin(
+    hypotheses: Sequence[Pairs], sure: Sequence[Pairs], possible: Sequence[Pairs] | None = None, samples: int = 1000
+) -> float:
+    """Half the 95 % interval of the error rate over bootstrap samples of the sentence pairs (seed 0).
+
+    The arguments are those of `alignment_error_rate`, and the number of samples.
+
+    >>> error_margin([{(0, 0)}, {(1, 1)}], sure=[{(0, 0)}, {(0, 1)}])
+    0.5
+    """
+    given = zip(hypotheses, sure, sure if possible is None else possible, strict=True)
+    counts = np.array(
+        [(len(A & S) + len(A & (P | S)), len(A) + len(S)) for A, S, P in (map(set, row) for row in given)]
+    )
+    if not len(counts):
+        return 0.0
+    drawn = np.random.default_rng(0).integers(len(counts), size=(samples, len(counts)))
+    right, whole = np.moveaxis(counts[drawn].sum(1), -1, 0)
+    low, high = np.quantile(np.where(whole, 1 - right / np.maximum(whole, 1), 0), (0.025, 0.975))
+    return float(high - low) / 2
