@@ -1,5 +1,6 @@
 """Relevance, confidence and roles of heads (voita2019, 4 and 5); definitions: docs/methods.md, Head roles."""
 
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,8 @@ from hf_nmt_interp.text.conllu import Sentence
 from hf_nmt_interp.text.corpus import Pair
 from hf_nmt_interp.text.progress import estimate, track
 
+logger = logging.getLogger(__name__)
+_UNSEEN = 0.25  # share of tokens that are not in the counted corpus from which rare words mean little
 _Counts = dict[str, Counter[int]]  # how often each token occurs, by side ("source" and "target")
 _Scores = dict[tuple[str, int], list[HeadScore]]  # of each kind and layer
 
@@ -161,6 +164,11 @@ def head_report(
         sources = [tree.text for tree in trees]
     pairs = sentence_pairs(model, tokenizer, sources, targets, batch_size)
     counts = token_counts(tokenizer, corpus) if corpus is not None else _counts_of(pair.ids for pair in pairs)
+    tokens = [i for pair in pairs for i in pair.ids.source_ids]
+    unseen = sum(not counts["source"][i] for i in tokens) / len(tokens)
+    if unseen > _UNSEEN:
+        text = "corpus: %.0f %% of the source tokens do not occur in it, so the scores of rare words mean little"
+        logger.warning(text, 100 * unseen)
     found = _new_scores()
     for rows, batch in pairs.batches(batch_size, "Attention"):
         for views in _token_views(model, translator, pairs.pick(rows), batch, counts):

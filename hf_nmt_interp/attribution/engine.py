@@ -259,15 +259,13 @@ def query_blocks(length: int, messages: int, steps: Steps) -> Iterator[tuple[sli
 def _differences(w: Tensor, v: Tensor) -> Tensor:
     """v[s,d] - out[t,d], as [H, t, D, S], for w [H, t, S] and v [H, S, D].
 
-    At the largest weight, where v and out may be equal up to rounding, it is the sum over the other keys s' of
-    w[t,s'] (v[s,d] - v[s',d]).
+    Values are taken relative to that of the largest weight, so nothing is lost to rounding where out is nearly equal
+    to it, or where a repeated token has the same value.
     """
     largest = w.argmax(-1, keepdim=True)  # [H, t, 1]
-    others = w.scatter(-1, largest, 0)
     nearest = v.gather(1, largest.expand(*largest.shape[:2], v.shape[-1]))  # [H, t, D]
-    exact = others.sum(-1, keepdim=True) * nearest - others @ v
-    found = (v[:, None] - (w @ v)[:, :, None]).transpose(-1, -2)
-    return found.scatter(-1, largest[:, :, None].expand(*exact.shape, 1), exact[..., None])
+    relative = v[:, None] - nearest[:, :, None]  # [H, t, S, D]
+    return relative.sub_(w[:, :, None] @ relative).transpose(-1, -2)
 
 
 def rescale_heads(relevance: Tensor, to_q: Tensor, to_k: Tensor, to_v: Tensor, w: Tensor):

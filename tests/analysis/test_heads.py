@@ -149,6 +149,19 @@ def test_a_translation_without_words_has_no_facts(translator_of):
     assert all("tokens" in row for row in full["heads"])
 
 
+def test_a_corpus_without_the_words_is_warned_about(tokenizer_of, caplog):
+    tokenizer = tokenizer_of("marian")
+    model = tiny_model("marian", vocab_size=len(tokenizer))
+    tokens = tokenizer("the sun")["input_ids"]
+    head_report(model, tokenizer, ["the sun"], ["Sonne"], corpus=[("the sun", "a")], relevance_sentences=0)
+    assert not caplog.records
+    head_report(model, tokenizer, ["the sun"], ["Sonne"], corpus=[("the", "a")], relevance_sentences=0)
+    share = sum(token not in tokenizer("the")["input_ids"] for token in tokens) / len(tokens)
+    (message,) = caplog.messages
+    assert message.startswith(f"corpus: {100 * share:.0f} % of the source tokens do not occur in it")
+    assert 0.25 < share < 1
+
+
 def test_corpus_tells_what_is_rare(tokenizer_of, monkeypatch):
     tokenizer = tokenizer_of("marian")
     model = tiny_model("marian", vocab_size=len(tokenizer))

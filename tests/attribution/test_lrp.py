@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from hf_nmt_interp.attribution import LRP
+from hf_nmt_interp.attribution.engine import _differences
 from hf_nmt_interp.attribution.recording import Recording
 from hf_nmt_interp.attribution.rules import RULES
 from hf_nmt_interp.attribution.rules.base import MAX_GAP
@@ -195,7 +196,7 @@ def test_saturated_attention_in_float32_and_float64(family):
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if any(part in name for part in ("q_proj", ".q.", "query")):
-                weight.mul_(10 if family.startswith("t5") else 30)  # T5 does not scale its scores down; at 30 it fails
+                weight.mul_(10 if family.startswith("t5") else 30)  # T5 does not scale its scores down
     batch = random_batch(model, [(7, 6), (4, 5)])
     largest = [
         w.amax(-1).flatten()
@@ -205,6 +206,17 @@ def test_saturated_attention_in_float32_and_float64(family):
     single, double = LRP(model)(**batch), LRP(model.double())(**batch)
     for name in ("source", "prefix", "start"):
         torch.testing.assert_close(getattr(single, name).double(), getattr(double, name), atol=1e-3, rtol=0)
+
+
+def test_values_of_a_repeated_token_are_not_lost_in_rounding():
+    """Two keys with equal values share almost all attention, so values minus output are as small as the rest."""
+    first, other = torch.randn(2, 8, generator=torch.Generator().manual_seed(0)).double()
+    v = torch.stack([first, first, other])[None]
+    w = torch.tensor([0.6, 0.4 - 1e-7, 1e-7], dtype=torch.float64)[None, None]
+    expected = v[0] - w[0] @ v[0]  # [S, D]
+    for values, weights in ((v, w), (v.float(), w.float())):
+        found = _differences(weights, values)[0, 0].T
+        torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-12)
 
 
 # --------------------------------------------------------------------------------------------------------- the batches
