@@ -162,7 +162,8 @@ def test_a_prefix_shifts_no_link(t5_folder):
         assert {i for i, _ in found.links} <= set(range(4))
     prefixed = PREFIX.split() + SOURCE.split()
     (plain,) = hni.align_words(*hni.load(t5_folder), [prefixed], [TARGET.split()], method="attention")
-    np.testing.assert_array_equal(found.scores, plain.scores[:, -4:])
+    # sums over another number of words are rounded differently on some processors
+    np.testing.assert_allclose(found.scores, plain.scores[:, -4:], rtol=1e-6)
 
 
 def test_a_prefix_is_found_in_what_is_generated(t5_folder):

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
 from hf_nmt_interp.errors import InputError
 
 Pairs = Iterable[tuple[int, int]]
@@ -57,6 +55,8 @@ def error_margin(
     >>> error_margin([{(0, 0)}, {(1, 1)}], sure=[{(0, 0)}, {(0, 1)}])
     0.5
     """
+    import numpy as np  # the command line imports this module for its help
+
     given = zip(hypotheses, sure, sure if possible is None else possible, strict=True)
     counts = np.array(
         [(len(A & S) + len(A & (P | S)), len(A) + len(S)) for A, S, P in (map(set, row) for row in given)]
