@@ -20,7 +20,7 @@ from hf_nmt_interp.analysis.own_attention import known_choice, own_attention
 from hf_nmt_interp.analysis.symmetrization import flip, symmetrize
 from hf_nmt_interp.attribution.alignment_head import AlignmentHeadMethod
 from hf_nmt_interp.attribution.attention import AttentionWeights, soft_links
-from hf_nmt_interp.attribution.base import AttributionMethod
+from hf_nmt_interp.attribution.base import AttributionMethod, naming_dtypes
 from hf_nmt_interp.attribution.parsing import Named
 from hf_nmt_interp.attribution.registry import make_method, parse_methods, word_settings
 from hf_nmt_interp.attribution.result import AttributionResult, AttributionResults
@@ -217,12 +217,18 @@ def own_aligner(model: Any, pairs: Pairs, batch_size: int = 16) -> AttributionMe
 def token_scores(
     aligners: Sequence[AttributionMethod], pairs: Pairs, batch_size: int = 16
 ) -> list[tuple[np.ndarray, ...]]:
-    """Source scores [T, S] of the tokens of each pair, by each aligner; those that read attention share a pass."""
+    """Source scores [T, S] of the tokens of each pair, by each aligner of the pairs' model.
+
+    Aligners that only read attention share a forward pass.
+    """
     reading = [aligner for aligner in aligners if type(aligner).soft_links is AttentionWeights.soft_links]
     found: dict[int, tuple[np.ndarray, ...]] = {}
     for rows, batch in pairs.batches(batch_size, "Aligning"):
-        shared = iter(soft_links(reading, batch) if reading else ())  # type: ignore[arg-type]
-        scores = [next(shared) if aligner in reading else aligner.soft_links(batch) for aligner in aligners]
+        with naming_dtypes(pairs.model):
+            shared = iter(soft_links(reading, batch) if reading else ())  # type: ignore[arg-type]
+            scores = [next(shared) if aligner in reading else aligner.soft_links(batch) for aligner in aligners]
+        for aligner, one in zip(aligners, scores, strict=True):
+            aligner.check_finite(one)
         arrays = [one.float().cpu().numpy() for one in scores]
         for b, n in enumerate(rows):
             ids = pairs[n].ids

@@ -47,7 +47,8 @@ def kendall_tau(x: Tensor, y: Tensor, kept: Tensor, variant: str = "b") -> Tenso
 def bootstrap_means(values: Tensor, groups: Tensor, samples: int = 1000) -> np.ndarray:
     """Means [samples] of numbers [N] over bootstrap samples of their groups [N], e.g. sentences (seed 0).
 
-    NaN are left out. Numbers with the same groups get the same samples, so their means can be combined.
+    NaN are left out. Numbers with the same groups get the same samples, so their means can be combined. A single group
+    says nothing about others: all means are NaN.
 
     >>> bootstrap_means(torch.tensor([1.0, 1.0, 0.0]), torch.tensor([4, 4, 7]), samples=3).round(2)
     array([0.  , 0.67, 1.  ])
@@ -55,13 +56,20 @@ def bootstrap_means(values: Tensor, groups: Tensor, samples: int = 1000) -> np.n
     names, own = groups.unique(return_inverse=True)
     known = ~values.isnan()
     sums = [np.bincount(own[known], weights, len(names)) for weights in (values[known].double(), None)]
-    drawn = np.random.default_rng(0).integers(len(names), size=(samples, len(names)))
-    totals, counts = (part[drawn].sum(1) for part in sums)
+    if len(names) < 2:
+        return np.full(samples, np.nan)
+    totals, counts = bootstrap_sums(np.stack(sums, 1), samples).T
     return np.divide(totals, counts, out=np.full(samples, np.nan), where=counts > 0)
 
 
+def bootstrap_sums(rows: np.ndarray, samples: int = 1000) -> np.ndarray:
+    """Sums [samples, ...] of rows [N, ...] drawn with replacement, N for each sample (seed 0)."""
+    generator = np.random.default_rng(0)
+    return np.stack([rows[generator.integers(len(rows), size=len(rows))].sum(0) for _ in range(samples)])
+
+
 def half_interval(means: np.ndarray) -> float | None:
-    """Half the 95 % interval of means over bootstrap samples without NaN; None if there are no others."""
+    """Half the 95 % interval of means over bootstrap samples; NaN are left out, None if all are NaN."""
     if np.isnan(means).all():
         return None
     low, high = np.nanquantile(means, (0.025, 0.975))

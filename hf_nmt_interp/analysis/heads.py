@@ -167,7 +167,8 @@ def head_report(
     tokens = [i for pair in pairs for i in pair.ids.source_ids]
     unseen = sum(not counts["source"][i] for i in tokens) / len(tokens)
     if unseen > _UNSEEN:
-        text = "corpus: %.0f %% of the source tokens do not occur in it, so the scores of rare words mean little"
+        text = "corpus: %.0f %% of the source tokens do not occur in it, so the scores of rare words mean little; "
+        text += "give a corpus in the same script and spelling"
         logger.warning(text, 100 * unseen)
     found = _new_scores()
     for rows, batch in pairs.batches(batch_size, "Attention"):

@@ -16,7 +16,7 @@ from hf_nmt_interp.attribution.recording import Recording
 from hf_nmt_interp.decoding.batch import Batch, first_choices, label_log_probs
 from hf_nmt_interp.models.families import Attention, Sublayer
 
-_BLOCK = 2**21  # numbers of a tensor: memory of larger ones goes back to the system after each operation
+_BLOCK = 2**21  # elements per tensor; the allocator returns larger ones to the system after each operation
 
 
 class ALTI(LayeredMethod):
@@ -85,7 +85,7 @@ class ALTI(LayeredMethod):
             scale = _deviation(sub.norm, recording.input(sub.norm)).reciprocal()  # [B, P, 1]
             vectors, stream = _linear(sub.norm, vectors), _linear(sub.norm, stream) * scale
             weights = weights * scale[:, None]
-        one = stream.shape[0] * keys * stream.shape[-1]  # numbers of one query's vectors [B, S, d]
+        one = stream.shape[0] * keys * stream.shape[-1]  # elements of one query's vectors [B, S, d]
         # beside the heads' vectors, less than three tensors of a block's vectors are alive
         fitting = (self.memory.half - vectors.nbytes) // (3 * one * stream.element_size())
         block = max(1, min(fitting, _BLOCK // one))

@@ -5,7 +5,8 @@ Definitions: docs/methods.md, Attribution result.
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -55,6 +56,19 @@ class Scores:
         for name, first in vars(parts[0]).items():
             found[name] = None if first is None else how([getattr(part, name) for part in parts])
         return cls(**found)
+
+
+@contextmanager
+def naming_dtypes(model: PreTrainedModel) -> Iterator[None]:
+    """Context in which an operation that fails because weights have different dtypes raises an error that says so."""
+    try:
+        yield
+    except RuntimeError as error:
+        kinds = {str(weight.dtype) for weight in model.parameters()}
+        if len(kinds) < 2 or "dtype" not in str(error):
+            raise
+        problem = f"its weights have different dtypes, {' and '.join(sorted(kinds))}"
+        raise InputError("model", None, problem, "convert it, e.g. with model.float()") from error
 
 
 class AttributionMethod(ABC):
@@ -117,16 +131,9 @@ class AttributionMethod(ABC):
         if batch.contrast is not None and not self.contrasts:
             problem = f"method {self.name!r} does not explain a score of the label, so there is nothing to compare"
             raise InputError("contrast", None, problem, "use one that does, e.g. lrp or saliency")
-        try:
-            with evaluating(self.model):
-                parts = self.memory.parts(batch) if self.memory else [batch]
-                scores = Scores.join([self.explain(part) for part in parts])
-        except RuntimeError as error:
-            kinds = {str(weight.dtype) for weight in self.model.parameters()}
-            if len(kinds) < 2 or "dtype" not in str(error):
-                raise
-            problem = f"its weights have different dtypes, {' and '.join(sorted(kinds))}"
-            raise InputError("model", None, problem, "convert it, e.g. with model.float()") from error
+        with naming_dtypes(self.model), evaluating(self.model):
+            parts = self.memory.parts(batch) if self.memory else [batch]
+            scores = Scores.join([self.explain(part) for part in parts])
         self.check_finite(scores.source, scores.prefix, scores.start)
         return scores
 

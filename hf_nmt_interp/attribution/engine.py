@@ -257,7 +257,7 @@ def query_blocks(length: int, messages: int, steps: Steps) -> Iterator[tuple[sli
 
 
 def _differences(w: Tensor, v: Tensor) -> Tensor:
-    """v[s,d] - out[t,d], as [H, t, D, S], for w [H, t, S] and v [H, S, D].
+    """v[s,d] - out[t,d], as [H, t, D, S], for w [H, t, S], whose rows sum to 1, and v [H, S, D].
 
     Values are taken relative to that of the largest weight, so nothing is lost to rounding where out is nearly equal
     to it, or where a repeated token has the same value.

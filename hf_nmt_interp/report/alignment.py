@@ -51,8 +51,12 @@ def _table(rows: Sequence[Row]) -> str:
     for method in dict.fromkeys(row["method"] for row in rows):
         cells = {row["alignment"]: row for row in rows if row["method"] == method}
         entropy = cells.get("forward", {}).get("entropy")
-        text = "{aer:.1%} ± {aer_ci:.1%} ({precision:.1%}, {recall:.1%})"
-        texts = {name: text.format(**row) for name, row in cells.items()}
+        texts = {
+            name: f"{row['aer']:.1%}"
+            + ("" if row["aer_ci"] is None else f" ± {row['aer_ci']:.1%}")
+            + f" ({row['precision']:.1%}, {row['recall']:.1%})"
+            for name, row in cells.items()
+        }
         rates = [texts.get(column, "").replace("%", "") for column in columns]
         lines.append([method, *rates, "" if entropy is None else f"{entropy:.2f}"])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines).replace(" --- ", "---")

@@ -78,7 +78,7 @@ def _by_layer(layers: Sequence[Row], label: str, names: dict[str, str]) -> tuple
         axis.set(xlabel="decoder layer", ylabel=label)
 
     columns = ["model", "layer", *names, *(f"{name}_ci" for name in names)]
-    return [{name: row[name] for name in columns} for row in layers], draw
+    return [{name: row.get(name) for name in columns} for row in layers], draw
 
 
 def _by_entropy(axis: Any, rows: list[Row]) -> None:

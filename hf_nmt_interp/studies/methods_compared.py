@@ -91,7 +91,7 @@ def compare_methods(
         results, cost = measured(partial(explain, method, pairs, batch_size), model.device, len(pairs))
         links = [extract_links(word_scores(r.source, r.source_side, r.target_side)) for r in results]
         error, margin = alignment_error_rate(links, *gold[2:])["aer"], error_margin(links, *gold[2:])
-        return {"aer": 100 * error, "a_ci": 100 * margin} | cost
+        return {"aer": 100 * error, "a_ci": None if margin is None else 100 * margin} | cost
 
     more = {
         label: kept("aer", label, partial(aligned, method)) for label, method in track(list(made.items()), "Aligning")

@@ -290,7 +290,7 @@ def _word_spans(text: str, subwords: list[Span], punctuation: Punctuation, words
 
 
 def _is_border(text: str, at: int) -> bool:
-    """Whether a word may start there: next to a character of a script without spaces, but not inside of a letter."""
+    """Whether a word may start there: next to a character of a script without spaces, but not inside a letter."""
     beside = UNSPACED.match(text[at - 1]) or UNSPACED.match(text[at])
     inside = unicodedata.category(text[at]) in ("Mn", "Mc", "Me", "Lm") or text[at - 1] in _STACKING
     return bool(beside) and not inside

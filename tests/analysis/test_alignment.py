@@ -3,6 +3,7 @@
 Also for analysis/links.py, analysis/symmetrization.py and studies/best_attention.py.
 """
 
+import copy
 import math
 
 import numpy as np
@@ -15,15 +16,18 @@ from hf_nmt_interp.analysis.alignment import (
     combined_scores,
     extract_links,
     joint_links,
+    make_aligners,
     normalise,
     subword_dispersion,
     subword_links,
+    token_scores,
     word_scores,
 )
 from hf_nmt_interp.analysis.links import EXTRACTIONS
 from hf_nmt_interp.analysis.symmetrization import HEURISTICS, flip
 from hf_nmt_interp.attribution import AttentionWeights
 from hf_nmt_interp.attribution.api import attribute
+from hf_nmt_interp.decoding.pairs import Pairs
 from hf_nmt_interp.studies.best_attention import AttentionChoice, attention_error_rates
 from hf_nmt_interp.text.tokens import TokenWords, encode_source, encode_target
 from tests.reference.joint import combined, shared_links, sure_links
@@ -45,6 +49,39 @@ def tokenizer(tokenizer_of):
 @pytest.fixture(scope="module")
 def model(tokenizer):
     return tiny_model("marian", vocab_size=len(tokenizer))
+
+
+def test_scores_of_several_methods_are_those_of_each_alone(model, tokenizer):
+    pairs = Pairs.force(model, tokenizer, ENGLISH[:3], GERMAN[:3])
+    names = (
+        "attention:layer=0",
+        "smoothed_attention:smoothgrad=2",
+        "shifted_attention:layer=1,head=0",
+        "attention:layer=0",
+    )
+    aligners = [aligner for name in names for aligner in make_aligners(model, name)]
+    each = [token_scores([aligner], pairs) for aligner in aligners]
+    for together, alone in zip(token_scores(aligners, pairs), zip(*each, strict=True), strict=True):
+        for found, (expected,) in zip(together, alone, strict=True):
+            np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_links_of_broken_models_are_refused(model, tokenizer):
+    broken = copy.deepcopy(model)
+    broken.get_decoder().layers[0].encoder_attn.q_proj.weight.data[0] = math.nan
+    with pytest.raises(hni.InputError, match="attention returned NaN or inf; check the weights"):
+        hni.align(broken, tokenizer, ENGLISH[:1], GERMAN[:1], method="attention:layer=0")
+    mixed = copy.deepcopy(model)
+    mixed.get_decoder().layers[0].double()
+    with pytest.raises(hni.InputError, match="different dtypes, torch.float32 and torch.float64; convert it"):
+        hni.align(mixed, tokenizer, ENGLISH[:1], GERMAN[:1], method="attention:layer=0")
+
+
+def test_links_of_a_broken_head_are_refused():
+    model, tokenizer = hni.load_demo("en-de")
+    model.alignment_head.q_proj.weight.data[0] = math.nan
+    with pytest.raises(hni.InputError, match="alignment_head returned NaN or inf"):
+        hni.align(model, tokenizer, "I like tea.", "Ich mag Tee.")
 
 
 class TestScores:

@@ -122,7 +122,10 @@ def test_report_agrees_with_one_made_step_by_step(calibrated):
             assert row["count"] == len(inside)
             if inside:
                 assert row["jsd"] == pytest.approx(sum(inside) / len(inside), abs=1e-5)
-            assert (row["jsd_ci"] is None) == (not inside)
+            parts = (np.split(values[name], ends[layer][name][:-1]) for name in ("jsd", "entropy"))
+            groups = [jsd[(row["low"] <= e) & (e < high)] for jsd, e in zip(*parts, strict=True)]
+            groups = [group for group in groups if len(group)]
+            assert row["jsd_ci"] == (half(sampled(groups)) if len(groups) > 1 else None)
     for name in MEANS:
         assert report.layers[2][name] == pytest.approx(sum(row[name] for row in report.layers[:2]) / 2)
     assert report.about["alpha"] == 0.5
@@ -143,7 +146,7 @@ def test_measures_agree_with_their_twins():
 
 
 def test_intervals_are_over_groups():
-    """Of NaN, nothing is known; numbers of one group stay together."""
+    """NaN are ignored; numbers of one group stay together."""
     values, groups = torch.tensor([1.0, 0.0, 5.0, torch.nan, 2.0, 9.0]), torch.tensor([3, 8, 3, 8, 8, 1])
     expected = sampled([np.array([9.0]), np.array([1.0, 5.0]), np.array([0.0, 2.0])], 200)
     assert bootstrap_means(values, groups, 200) == pytest.approx(expected)
@@ -152,6 +155,7 @@ def test_intervals_are_over_groups():
     assert 0 < np.isnan(unknown).mean() < 1  # samples of the first group only
     assert half_interval(unknown) == 0
     assert half_interval(bootstrap_means(torch.full((2,), torch.nan), torch.arange(2))) is None
+    assert half_interval(bootstrap_means(torch.tensor([1.0, 2.0]), torch.zeros(2))) is None  # one group
 
 
 def test_report_is_saved_and_drawn(calibrated, tmp_path):

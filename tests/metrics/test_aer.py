@@ -68,7 +68,11 @@ def test_the_margin_is_that_of_a_literal_bootstrap():
 
 
 def test_pairs_without_links_have_no_error_and_no_margin():
-    assert error_margin([set(), set()], [set(), set()]) == error_margin([], []) == 0
+    assert error_margin([set(), set()], [set(), set()]) == 0
+
+
+def test_one_pair_has_no_margin():
+    assert error_margin([{(0, 0)}], [{(0, 1)}]) is error_margin([], []) is None
 
 
 def test_lists_of_lists_are_links_too():

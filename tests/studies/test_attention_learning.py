@@ -94,12 +94,8 @@ def test_row_by_hand():
 def test_row_with_margins():
     end = Snapshot(KEPT, RUNS["standard"][9].scores, 0.8, sentences=torch.tensor([4, 7]))
     row = table_row(learning_curves(RUNS | {"standard": {9: end}}))
-    assert [row[f"margin({pair})"] for pair in PAIRS] == [
-        50,
-        0,
-        50,
-        50,
-    ]  # of one right and one wrong sentence; both right
+    # of one right and one wrong sentence; both right
+    assert [row[f"margin({pair})"] for pair in PAIRS] == [50, 0, 50, 50]
     assert (row["margin(random)"], row["margin(alpha,alpha_fr)"]) == (None, None)
     rows = learning_rows({"agreement": row}, "Multi30k")
     assert [line[""] for line in rows] == ["A", "±", "table 5"]

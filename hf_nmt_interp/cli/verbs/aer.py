@@ -48,7 +48,11 @@ def run(args: argparse.Namespace) -> None:
     rates = alignment_error_rate(links, sure, possible)
     rates = {"aer": rates.pop("aer"), "aer_ci": error_margin(links, sure, possible)} | rates
     counts = {"sentences": len(links), "links": sum(map(len, links)), "sure": sum(map(len, sure))}
-    write_rows([{name: round(rate, 6) for name, rate in rates.items()} | counts], args, title="Alignment error rate")
+    write_rows(
+        [{name: None if rate is None else round(rate, 6) for name, rate in rates.items()} | counts],
+        args,
+        title="Alignment error rate",
+    )
 
 
 def _draw(args: argparse.Namespace, pairs: list[Pair] | None, links: list[Links], *gold: list[Links]) -> None:

@@ -47,23 +47,21 @@ def alignment_error_rate(
 
 def error_margin(
     hypotheses: Sequence[Pairs], sure: Sequence[Pairs], possible: Sequence[Pairs] | None = None, samples: int = 1000
-) -> float:
+) -> float | None:
     """Half the 95 % interval of the error rate over bootstrap samples of the sentence pairs (seed 0).
 
-    The arguments are those of `alignment_error_rate`, and the number of samples.
+    The arguments are those of `alignment_error_rate`, and the number of samples. None for fewer than two pairs.
 
     >>> error_margin([{(0, 0)}, {(1, 1)}], sure=[{(0, 0)}, {(0, 1)}])
     0.5
     """
     import numpy as np  # the command line imports this module for its help
 
+    from hf_nmt_interp.analysis.distributions import bootstrap_sums, half_interval
+
     given = zip(hypotheses, sure, sure if possible is None else possible, strict=True)
-    counts = np.array(
-        [(len(A & S) + len(A & (P | S)), len(A) + len(S)) for A, S, P in (map(set, row) for row in given)]
-    )
-    if not len(counts):
-        return 0.0
-    drawn = np.random.default_rng(0).integers(len(counts), size=(samples, len(counts)))
-    right, whole = np.moveaxis(counts[drawn].sum(1), -1, 0)
-    low, high = np.quantile(np.where(whole, 1 - right / np.maximum(whole, 1), 0), (0.025, 0.975))
-    return float(high - low) / 2
+    counts = [(len(A & S) + len(A & (P | S)), len(A) + len(S)) for A, S, P in (map(set, row) for row in given)]
+    if len(counts) < 2:
+        return None
+    right, whole = bootstrap_sums(np.array(counts), samples).T
+    return half_interval(np.where(whole, 1 - right / np.maximum(whole, 1), 0))
