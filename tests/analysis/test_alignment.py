@@ -53,13 +53,8 @@ def model(tokenizer):
 
 def test_scores_of_several_methods_are_those_of_each_alone(model, tokenizer):
     pairs = Pairs.force(model, tokenizer, ENGLISH[:3], GERMAN[:3])
-    names = (
-        "attention:layer=0",
-        "smoothed_attention:smoothgrad=2",
-        "shifted_attention:layer=1,head=0",
-        "attention:layer=0",
-    )
-    aligners = [aligner for name in names for aligner in make_aligners(model, name)]
+    names = "attention:layer=0+smoothed_attention:smoothgrad=2+shifted_attention:layer=1,head=0+attention:layer=0"
+    aligners = make_aligners(model, names)
     each = [token_scores([aligner], pairs) for aligner in aligners]
     for together, alone in zip(token_scores(aligners, pairs), zip(*each, strict=True), strict=True):
         for found, (expected,) in zip(together, alone, strict=True):
@@ -73,7 +68,7 @@ def test_links_of_broken_models_are_refused(model, tokenizer):
         hni.align(broken, tokenizer, ENGLISH[:1], GERMAN[:1], method="attention:layer=0")
     mixed = copy.deepcopy(model)
     mixed.get_decoder().layers[0].double()
-    with pytest.raises(hni.InputError, match="different dtypes, torch.float32 and torch.float64; convert it"):
+    with pytest.raises(hni.InputError, match=r"different dtypes, torch\.float32 and torch\.float64; convert it"):
         hni.align(mixed, tokenizer, ENGLISH[:1], GERMAN[:1], method="attention:layer=0")
 
 

@@ -45,14 +45,11 @@ def run(args: argparse.Namespace) -> None:
         raise InputError(args.hypothesis, len(links), f"lines, but {args.gold} has {len(sure)}")
     if args.figure:
         _draw(args, pairs, links, sure, possible)
-    rates = alignment_error_rate(links, sure, possible)
+    rates: dict[str, float | None] = dict(alignment_error_rate(links, sure, possible))
     rates = {"aer": rates.pop("aer"), "aer_ci": error_margin(links, sure, possible)} | rates
+    rounded = {name: None if rate is None else round(rate, 6) for name, rate in rates.items()}
     counts = {"sentences": len(links), "links": sum(map(len, links)), "sure": sum(map(len, sure))}
-    write_rows(
-        [{name: None if rate is None else round(rate, 6) for name, rate in rates.items()} | counts],
-        args,
-        title="Alignment error rate",
-    )
+    write_rows([rounded | counts], args, title="Alignment error rate")
 
 
 def _draw(args: argparse.Namespace, pairs: list[Pair] | None, links: list[Links], *gold: list[Links]) -> None:
