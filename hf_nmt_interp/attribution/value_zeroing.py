@@ -20,6 +20,8 @@ from hf_nmt_interp.decoding.batch import Batch, first_choices, label_log_probs
 from hf_nmt_interp.errors import InputError
 from hf_nmt_interp.models.families import Attention, FeedForward, Sublayer
 
+_ROWS = 1024  # changed states at a time: enough for fast products, few enough for caches
+
 
 class ValueZeroing(LayeredMethod):
     """1 - cos between a layer's output for token i and the same output without the value vector of token j.
@@ -100,7 +102,7 @@ class _Sentence:
         found = stream.new_zeros(P, S)
         # about four states of the widest layer are alive, or the vectors of all heads and a copy of them
         one = max(4 * self.method.memory.widest, 2 * vectors[0].numel()) * stream.element_size()
-        rows = max(1, (self.limit - vectors.nbytes) // one)
+        rows = max(1, min(_ROWS, (self.limit - vectors.nbytes) // one))
         for i, j in zip(query.split(rows), key.split(rows), strict=True):
             zeroed = stream[i] - torch.einsum("hn,nhd->nd", weights[:, i, j], vectors[j])
             found[i, j] = (self._finish(zeroed, sub, rest) - clean[i]).pow(2).sum(-1) / 2  # 1 - cos of unit vectors
