@@ -87,7 +87,7 @@ class GatedHeadsMixin(PreTrainedModel):
         return {kind: list(map(expected, attentions)) for kind, attentions in self.attentions().items()}
 
     def kept_heads(self) -> dict[str, list[list[int]]]:
-        """Heads that are active at test time, for each kind and layer; number j of `attentions[l]` is head `kept[l][j]`."""
+        """Heads that are active at test time, for each kind and layer; head j of `attentions[l]` is `kept[l][j]`."""
         return {kind: [_open_heads(attention) for attention in layers] for kind, layers in self.attentions().items()}
 
     def set_kept_heads(self, kept: dict[str, list[list[int]]]) -> None:
